@@ -1,0 +1,53 @@
+# On a fresh clone `make test` does everything: it creates .venv, installs into it, and runs the tests.
+
+PYTHON ?= python3
+BIN    := .venv/bin
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help install test test-slow test-all coverage lint format bench clean
+
+help:  ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+install: .venv/installed  ## create .venv with apportion (editable) and all that tests and lint need
+
+test: .venv/installed  ## the tests, doctests and README, without the slow ones
+	$(BIN)/python -m pytest
+
+test-slow: .venv/installed  ## only the slow tests
+	$(BIN)/python -m pytest -m slow
+
+test-all: .venv/installed  ## all tests
+	$(BIN)/python -m pytest -m ""
+
+coverage: .venv/installed  ## all tests, with a report of the lines they miss
+	$(BIN)/python -m pytest -m "" --cov --cov-report=term-missing
+
+lint: .venv/installed  ## ruff, mypy and import-linter, changing nothing
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: .venv/installed  ## format, and fix what ruff can fix
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: .venv/installed-bench  ## the solver against its alternatives
+	$(BIN)/python benchmarks/solver.py
+
+clean:  ## remove .venv, caches and build products
+	rm -rf .venv build dist .coverage htmlcov .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find src tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
+
+# The stamps are older than what they depend on exactly when something has to be installed again.
+.venv/installed: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]'
+	touch $@
+
+.venv/installed-bench: .venv/installed
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[bench]'
+	touch $@
