@@ -1,4 +1,4 @@
-"""How fast `assign` is, beside every exact solver of the same problem that we know of.
+"""How fast `assign` is, beside the exact solvers of scipy, POT and OR-tools.
 
     make bench                                     # everything, about 15 minutes on two cores
     .venv/bin/python benchmarks/solver.py --quick  # small sizes only, about two minutes
