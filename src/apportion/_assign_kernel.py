@@ -433,10 +433,11 @@ def solve_from(prices, cost, counts, labels, whole, tolerance, trusted):
 
 @compiled
 def solve(cost, counts, prices, labels, whole, tolerance, warm):
-    """`solve_from` the caller's prices, or else from those of a sample that is solved first.
+    """`solve_from` the caller's prices, or else from those of ever larger samples of the rows.
 
-    However the costs are distributed, the prices of a sample of s rows put all but O(n sqrt(C / s))
-    of the n rows into the right class.
+    However the costs are distributed, optimal prices of a sample of s rows put all but
+    O(n sqrt(C / s)) of the n rows into the right class. Newton need come no nearer than that; where
+    it stalls, the sample is solved exactly.
     """
     n, C = cost.shape
     if warm:

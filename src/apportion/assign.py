@@ -121,6 +121,8 @@ def assign(
     if torch is not None and isinstance(cost, torch.Tensor):
         return _assign_tensor(torch, cost, counts, offsets, prices, threads)
 
+    if threads is not None and threads < 1:
+        raise AssignmentError(f"threads is {threads}.", "Pass 1 or more, or none for every core.")
     cost, counts = _readable(cost), _whole(counts, "counts")
     one_bag = offsets is None
     if one_bag:
@@ -140,8 +142,6 @@ def assign(
         warm = prices is not None
         kernel.solve_bags(cost, counts, offsets, found, warm, labels, first, last, where, values)
 
-    if threads is not None and threads < 1:
-        raise AssignmentError(f"threads is {threads}.", "Pass 1 or more, or none for every core.")
     if n_bags == 1 or threads == 1 or cost.size < WORTH_A_THREAD:
         solve(0, n_bags)
     else:
