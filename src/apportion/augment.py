@@ -1,0 +1,158 @@
+"""Random changes to instances that leave their class alone: crop, flip and noise.
+
+Each is a function of a batch and a generator, and gives a batch of the same shape and type, so
+that uint8 images stay as they are stored. All instances are changed at once on the device that
+holds them; nothing waits for the host, so that a step with augmentation can be captured as a CUDA
+graph. All random numbers come from the generator, which must live on the device of the batch.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Generator, Tensor
+
+__all__ = ["AUGMENTATIONS", "AugmentationError", "augmented", "crop", "flip", "noise"]
+
+
+class AugmentationError(ValueError):
+    """An augmentation that cannot be done. The message names what is wrong and the remedy."""
+
+    def __init__(self, problem: str, remedy: str) -> None:
+        super().__init__(f"{problem}\n  {remedy}")
+
+
+def crop(x: Tensor, generator: Generator, *, padding: int = 4) -> Tensor:
+    """Move each instance by up to `padding` steps along each of its spatial axes.
+
+    That is a random crop of the padded instance: what enters at a border is the instance mirrored
+    there, without repeating the border itself. All offsets from −padding to padding are equally
+    likely.
+
+    Parameters
+    ----------
+    x : tensor of shape (b, channels, length) or (b, channels, height, width)
+    padding : int
+        May exceed the size of an instance, which is then mirrored again and again.
+
+    Examples
+    --------
+    >>> x = torch.arange(5).expand(3, 1, 5)
+    >>> crop(x, Generator().manual_seed(3), padding=2)[:, 0]
+    tensor([[1, 0, 1, 2, 3],
+            [1, 2, 3, 4, 3],
+            [0, 1, 2, 3, 4]])
+    """
+    _check_spatial("crop", x)
+    if padding < 0:
+        raise AugmentationError(f"padding is {padding}.", "Pass 0 or more.")
+
+    for axis, size in enumerate(x.shape[2:], start=2):
+        moves = torch.randint(
+            -padding, padding + 1, (len(x), 1), generator=generator, device=x.device
+        )
+        # Past its ends a line is read back and forth: … 2 1 0 1 2 … last−1 last last−1 …
+        last = size - 1
+        places = torch.arange(size, device=x.device) + moves
+        places = last - (places % max(2 * last, 1) - last).abs()
+        shape = [len(x), *[1] * (x.ndim - 1)]
+        shape[axis] = size
+        x = x.gather(axis, places.view(shape).expand_as(x))
+    return x
+
+
+def flip(x: Tensor, generator: Generator) -> Tensor:
+    """Mirror each instance along its last axis, with probability 1/2.
+
+    Parameters
+    ----------
+    x : tensor of shape (b, channels, length) or (b, channels, height, width)
+
+    Examples
+    --------
+    >>> x = torch.arange(3).expand(4, 1, 3)
+    >>> flip(x, Generator().manual_seed(0))[:, 0]
+    tensor([[2, 1, 0],
+            [0, 1, 2],
+            [2, 1, 0],
+            [2, 1, 0]])
+    """
+    _check_spatial("flip", x)
+    mirrored = torch.rand(len(x), generator=generator, device=x.device) < 0.5
+    return x.flip(-1).where(mirrored.view(-1, *[1] * (x.ndim - 1)), x)
+
+
+def noise(x: Tensor, generator: Generator, *, std: float = 0.1) -> Tensor:
+    """Add Gaussian noise, in proportion to how much each feature varies within the batch.
+
+    So it suits columns of different units, and images of any range, alike. Whole numbers stay
+    whole and within the range of their type: noise is rounded, and sums are cut off at the ends
+    (0 and 255 for uint8). What does not vary gets no noise, as in a table's batch of one row.
+
+    Parameters
+    ----------
+    x : tensor of shape (b, features), (b, channels, length) or (b, channels, height, width)
+    std : float
+        The standard deviation of the noise, as a share of that of the batch in the same column of
+        a table, or in the same channel of signals and images.
+
+    Examples
+    --------
+    >>> x = torch.tensor([[0, 7], [100, 7]], dtype=torch.uint8)
+    >>> noise(x, Generator().manual_seed(0))
+    tensor([[ 8,  7],
+            [89,  7]], dtype=torch.uint8)
+    """
+    wide = x if x.dtype == torch.float64 else x.float()
+    axes = (0, *range(2, x.ndim))
+    spread = (wide - wide.mean(axes, keepdim=True)).square().mean(axes, keepdim=True).sqrt()
+    change = torch.randn(x.shape, generator=generator, device=x.device) * (std * spread)
+    if x.is_floating_point():
+        return (wide + change).to(x.dtype)
+    ends = torch.iinfo(x.dtype)
+    return (x.long() + change.round().long()).clamp(ends.min, ends.max).to(x.dtype)
+
+
+AUGMENTATIONS: dict[str, Callable[[Tensor, Generator], Tensor]] = {
+    "crop": crop,
+    "flip": flip,
+    "noise": noise,
+}
+
+
+def augmented(
+    x: tuple[Tensor, ...], names: Sequence[str], generator: Generator
+) -> tuple[Tensor, ...]:
+    """Apply the named augmentations, in that order, to the first part of the instances.
+
+    Other parts, say the lengths of signals, stay as they are.
+
+    Examples
+    --------
+    >>> frames, lengths = torch.rand(2, 13, 93), torch.tensor([93, 60])
+    >>> x = augmented((frames, lengths), ["crop", "noise"], Generator().manual_seed(0))
+    >>> x[0].shape, x[1]
+    (torch.Size([2, 13, 93]), tensor([93, 60]))
+    """
+    first, *rest = x
+    for name in names:
+        if name not in AUGMENTATIONS:
+            close = difflib.get_close_matches(name, AUGMENTATIONS, n=1)
+            hint = f"Did you mean {close[0]!r}? " if close else ""
+            raise AugmentationError(
+                f"there is no augmentation {name!r}.",
+                f"{hint}There are {', '.join(AUGMENTATIONS)}.",
+            )
+        first = AUGMENTATIONS[name](first, generator)
+    return first, *rest
+
+
+def _check_spatial(name: str, x: Tensor) -> None:
+    if x.ndim < 3:
+        raise AugmentationError(
+            f"{name} takes images or signals, but the batch is of shape {tuple(x.shape)}.",
+            "Leave it out, or shape x as (rows, channels, length) or (rows, channels, height, "
+            "width). For tables there is noise.",
+        )
