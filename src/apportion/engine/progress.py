@@ -1,0 +1,94 @@
+"""What a person sees of a training: a line an epoch in the log, and a bar on a terminal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+__all__ = ["Stopwatch", "brief", "progress_bar", "readable"]
+
+SHOWN = {
+    "loss": ("loss", "{:.4f}"),
+    "valid_error": ("validation error", "{:.4f}"),
+    "changed": ("labels changed", "{:.1%}"),
+    "regret": ("regret", "{:.4f}"),
+    "label_accuracy": ("label accuracy", "{:.1%}"),
+    "valid_accuracy": ("validation accuracy", "{:.1%}"),
+    "test_accuracy": ("test accuracy", "{:.1%}"),
+}
+
+
+def brief(record: Mapping[str, Any]) -> str:
+    """Put what matters most in the record of an epoch into a few words.
+
+    Examples
+    --------
+    >>> brief({"epoch": 7, "loss": 0.5, "changed": 0.125, "regret": 0.1, "seconds": {"train": 1.5}})
+    'loss 0.5000 · labels changed 12.5%'
+    """
+    return " · ".join(_shown(record, ("loss", "valid_error", "changed")))
+
+
+def readable(record: Mapping[str, Any], epochs: int) -> str:
+    """Put the record of an epoch into one line.
+
+    Examples
+    --------
+    >>> readable({"epoch": 7, "loss": 0.5, "changed": 0.125, "seconds": {"train": 1.5}}, 100)
+    'epoch   7/100 · loss 0.5000 · labels changed 12.5% · 1.50 s'
+    """
+    epoch = f"epoch {record['epoch']:{len(str(epochs))}}/{epochs}"
+    return " · ".join([epoch, *_shown(record, SHOWN), f"{sum(record['seconds'].values()):.2f} s"])
+
+
+def _shown(record: Mapping[str, Any], keys: Iterable[str]) -> Iterator[str]:
+    for key in keys:
+        if key in record:
+            name, form = SHOWN[key]
+            yield f"{name} {form.format(record[key])}"
+
+
+@contextmanager
+def progress_bar(epochs: int, wanted: bool | None) -> Iterator[Callable[[int, str], None]]:
+    """Show a bar with the time left: by default where errors go to a terminal."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    console = Console(stderr=True, force_terminal=wanted or None)
+    shown = console.is_terminal if wanted is None else wanted
+    columns = (
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}"),
+    )
+    with Progress(*columns, console=console, disable=not shown, transient=True) as bar:
+        task = bar.add_task("", total=epochs)
+        yield lambda epoch, text: bar.update(task, completed=epoch, description=text)
+
+
+class Stopwatch:
+    """Measures the phases of an epoch, each until the device is done with it."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def __call__(self, phase: str) -> Iterator[None]:
+        """Measure a phase."""
+        began = time.perf_counter()
+        yield
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        self.seconds[phase] = round(time.perf_counter() - began, 4)

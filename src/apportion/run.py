@@ -1,0 +1,142 @@
+"""A run: one training, as a folder of plain files.
+
+    config.toml              how it is trained
+    log.jsonl                what happened, a line an epoch
+    checkpoint.safetensors   all that is needed to go on
+    model.safetensors        the selected model;  last.safetensors: that of the last epoch
+    lock                     held by the process that trains
+
+A file is replaced in one step or not at all: it is written beside its place, forced to the disk,
+and renamed. The log alone is appended to; a checkpoint says how much of it counts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+__all__ = ["Run", "RunError"]
+
+
+class RunError(RuntimeError):
+    """A run folder that cannot be used. The message names it, what is wrong, and the remedy."""
+
+    def __init__(self, problem: str, remedy: str) -> None:
+        super().__init__(f"{problem}\n  {remedy}")
+
+
+class Run:
+    """The folder of one training, which goes on from where it was left.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     run = Run(folder)
+    ...     with run.locked():
+    ...         run.append({"epoch": 1, "loss": 0.7})
+    ...     run.records()
+    [{'epoch': 1, 'loss': 0.7}]
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder)
+        self.config = self.folder / "config.toml"
+        self.log = self.folder / "log.jsonl"
+        self.checkpoint = self.folder / "checkpoint.safetensors"
+        self.model = self.folder / "model.safetensors"
+        self.last = self.folder / "last.safetensors"
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep every other process out. A process that dies, however it dies, lets go."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            lock = FileLock(self.folder / "lock", timeout=0)
+            lock.acquire()
+        except Timeout:
+            raise RunError(
+                f"{self.folder} is in use: another process is training in it.",
+                "Wait for it to end, or train in another folder.",
+            ) from None
+        except OSError as error:
+            raise RunError(
+                f"{self.folder} cannot be a run folder: {error.strerror}.",
+                "Pass a folder that you may write to, or one that does not exist yet.",
+            ) from error
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def append(self, record: dict[str, Any]) -> None:
+        """Add a line to the log, and force it to the disk."""
+        with self._saving(self.log), self.log.open("a", encoding="utf-8") as log:
+            log.write(json.dumps(record, ensure_ascii=False) + "\n")
+            log.flush()
+            os.fsync(log.fileno())
+
+    def records(self) -> list[dict[str, Any]]:
+        """Read the log, but for a last line that is not finished."""
+        if not self.log.exists():
+            return []
+        *lines, _ = self.log.read_text(encoding="utf-8").split("\n")
+        return [json.loads(line) for line in lines]
+
+    def log_bytes(self) -> int:
+        """Give the length of the log."""
+        return self.log.stat().st_size if self.log.exists() else 0
+
+    def rewind(self, n_bytes: int) -> None:
+        """Cut the log back to what a checkpoint knows of."""
+        if self.log_bytes() < n_bytes:
+            raise RunError(
+                f"{self.log} has {self.log_bytes():,} bytes, but the checkpoint was saved when it "
+                f"had {n_bytes:,}.",
+                "Put the log back as it was, or start again in another folder.",
+            )
+        if self.log.exists():
+            os.truncate(self.log, n_bytes)
+
+    def replace(self, path: Path, write: Callable[[Path], object]) -> None:
+        """Let `write` make a file, and put it in the place of another in one step."""
+        beside = path.with_name(path.name + ".new")
+        with self._saving(path):
+            try:
+                write(beside)
+                beside.chmod(self.folder.stat().st_mode & 0o666)  # safetensors hides its files
+                with beside.open("rb") as file:
+                    os.fsync(file.fileno())
+                beside.replace(path)
+                _sync_folder(self.folder)
+            except BaseException:
+                beside.unlink(missing_ok=True)
+                raise
+
+    @contextmanager
+    def _saving(self, path: Path) -> Iterator[None]:
+        """Say what becomes of a file that cannot be written."""
+        try:
+            yield
+        except OSError as error:
+            kept = " What it held before is intact." if path.exists() else ""
+            raise RunError(
+                f"{path} cannot be written: {error.strerror or error}.{kept}",
+                "Make room on the disk, and run again: training goes on from the last checkpoint.",
+            ) from error
+
+
+def _sync_folder(folder: Path) -> None:
+    """Force a rename to the disk, where folders can be opened."""
+    if os.name == "posix":
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

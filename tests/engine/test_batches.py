@@ -1,0 +1,350 @@
+"""Batches: every instance exactly once, bags whole, rows as they are stored."""
+
+import itertools
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from apportion.bags import BagError, Bags
+from apportion.config import TrainConfig
+from apportion.engine.batches import Instances, Step, place, plan
+
+CPU = torch.device("cpu")
+UNITS: list[Any] = ["instances", "bags"]
+SIZES = st.lists(st.integers(1, 30), min_size=1, max_size=25)
+LIMITS = st.integers(1, 40)
+SEEDS = st.integers(0, 2**63 - 1)
+
+
+def bags_of(sizes: Any, x: Any = None) -> Bags:
+    """Bags of some sizes: the row of a position is not the position."""
+    n, rng = sum(sizes), np.random.default_rng(0)
+    x = np.arange(n, dtype=np.float32)[:, None] if x is None else x
+    rows = rng.permutation(n)
+    ends = np.cumsum([0, *sizes])
+    members = {f"bag {i}": rows[a:b] for i, (a, b) in enumerate(itertools.pairwise(ends))}
+    shares = rng.dirichlet(np.ones(3), len(sizes))
+    return Bags.from_members(x, members, dict(zip(members, shares, strict=True)))
+
+
+def on_cpu(bags: Bags) -> Instances:
+    return place((bags, None, None), CPU)[0]
+
+
+def steps_of(bags: Bags, unit: Any, epoch: int = 1, **options: Any) -> list[Step]:
+    return list(on_cpu(bags).steps(unit, TrainConfig(**options), epoch))
+
+
+def positions(steps: list[Step]) -> list[list[int]]:
+    return [step.position.tolist() for step in steps]
+
+
+# ------------------------------------------------------------------------------------------- steps
+
+
+@pytest.mark.parametrize("unit", UNITS)
+@given(sizes=SIZES, batch_size=LIMITS, seed=SEEDS, bags_per_step=st.none() | st.integers(1, 6))
+@settings(max_examples=100, deadline=None)
+def test_an_epoch_uses_every_instance_exactly_once(unit, sizes, batch_size, seed, bags_per_step):
+    options = {"batch_size": batch_size, "seed": seed, "bags_per_step": bags_per_step}
+    for epoch in (1, 2):
+        steps = positions(steps_of(bags_of(sizes), unit, epoch, **options))
+        assert sorted(itertools.chain(*steps)) == list(range(sum(sizes)))
+        assert all(len(step) > 1 for step in steps) or sum(sizes) == 1
+
+
+@given(st.integers(1, 300), LIMITS)
+@settings(max_examples=150, deadline=None)
+def test_steps_of_instances_are_full_but_for_the_last(n, batch_size):
+    sizes = [len(s) for s in positions(steps_of(bags_of([n]), "instances", batch_size=batch_size))]
+    full, left = divmod(n, batch_size)
+    wanted = [batch_size] * full + [left] * (left > 0)
+    if left == 1 and full:  # a lone last instance joins its neighbour
+        wanted[-2:] = [batch_size + 1]
+    if batch_size > 1:
+        assert sizes == wanted
+    else:  # no step is of one instance, whatever is asked for
+        assert sizes == [2] * (n // 2 - n % 2) + [3] * (n % 2) if n > 1 else sizes == [1]
+
+
+@given(SIZES, LIMITS, st.none() | st.integers(1, 6))
+@settings(max_examples=150, deadline=None)
+def test_bags_stay_whole_and_fill_steps_up_to_the_limit(sizes, batch_size, bags_per_step):
+    bags = bags_of(sizes)
+    home = np.repeat(np.arange(len(sizes)), sizes)
+    steps = steps_of(bags, "bags", batch_size=batch_size, bags_per_step=bags_per_step)
+    taken = []
+    for step in steps:
+        mine = home[step.position.numpy()]
+        order = list(dict.fromkeys(mine.tolist()))
+        for i in order:  # all of the bag, in its own order
+            whole = np.flatnonzero(home == i).tolist()
+            assert step.position.numpy()[mine == i].tolist() == whole
+        assert step.bag is not None
+        assert step.proportions is not None
+        assert step.weight is not None
+        assert [order[b] for b in step.bag.tolist()] == mine.tolist()
+        np.testing.assert_allclose(step.proportions.numpy(), bags.proportions[order], atol=1e-7)
+        np.testing.assert_allclose(step.weight.numpy(), 1 / np.array(sizes)[mine], rtol=1e-6)
+        taken.append([sizes[i] for i in order])
+    assert [1] not in taken or sizes == [1]
+    for here, after in itertools.pairwise([*taken, []]):
+        lone = min(here) == 1  # such a bag may have joined a step that was full
+        if bags_per_step is None:
+            assert sum(here) <= batch_size or len(here) == 1 or lone
+            assert not after or sum(here) + after[0] > batch_size or lone or after[0] == 1
+        else:
+            assert len(here) == bags_per_step or lone or not after
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_the_order_follows_from_seed_and_epoch(unit):
+    bags = bags_of([4, 9, 2, 7, 5, 1, 8, 6])
+    keys = [(0, 1), (0, 2), (1, 1), (1, 2)]
+    found, again = (
+        [positions(steps_of(bags, unit, t, seed=seed, batch_size=9)) for seed, t in keys]
+        for _ in range(2)
+    )
+    assert found == again
+    orders = [tuple(itertools.chain(*steps)) for steps in found]
+    assert len(set(orders)) == 4
+    assert tuple(range(42)) not in orders
+
+
+def test_instances_are_shuffled_across_bags():
+    steps = positions(steps_of(bags_of([50, 50]), "instances", batch_size=20))
+    assert all(0 < sum(p < 50 for p in step) < 20 for step in steps)
+
+
+def test_every_instance_is_as_likely_to_come_first():
+    instances = on_cpu(bags_of([2, 3]))
+    firsts = [
+        int(next(instances.steps("instances", TrainConfig(batch_size=2), epoch)).position[0])
+        for epoch in range(1, 1001)
+    ]
+    assert all(140 < firsts.count(i) < 260 for i in range(5))
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_progress_rises_evenly_from_0_over_all_epochs(unit):
+    bags = bags_of([5] * 8)
+    progress = [
+        step.progress
+        for epoch in (1, 2, 3)
+        for step in steps_of(bags, unit, epoch, epochs=3, batch_size=10)
+    ]
+    assert progress == pytest.approx([s / 12 for s in range(12)])
+
+
+# -------------------------------------------------------------------------------------------- plan
+
+
+@given(SIZES, LIMITS, st.none() | st.integers(1, 6))
+@settings(max_examples=200, deadline=None)
+def test_a_plan_covers_all_units_in_order(sizes, batch_size, most):
+    cuts = plan(np.array(sizes), batch_size, most).tolist()
+    assert cuts[0] == 0
+    assert cuts[-1] == len(sizes)
+    assert all(a < b for a, b in itertools.pairwise(cuts))
+    taken = [sum(sizes[a:b]) for a, b in itertools.pairwise(cuts)]
+    assert 1 not in taken or sum(sizes) == 1
+
+
+@pytest.mark.parametrize(
+    ("sizes", "batch_size", "most", "cuts"),
+    [
+        ([4, 4, 4], 8, None, [0, 2, 3]),  # up to the limit, and not beyond it
+        ([4, 4, 4], 7, None, [0, 1, 2, 3]),
+        ([100, 2, 2], 8, None, [0, 1, 3]),  # one bag however large
+        ([1, 9, 9], 9, None, [0, 2, 3]),  # a lone first one joins the next
+        ([9, 9, 1], 9, None, [0, 1, 3]),  # a lone last one the one before
+        ([9, 1, 9], 9, None, [0, 1, 3]),
+        ([1, 9, 1], 9, None, [0, 3]),
+        ([1, 1, 1, 1], 1, None, [0, 2, 4]),
+        ([1, 1, 1], 1, None, [0, 3]),
+        ([1], 9, None, [0, 1]),
+        ([30, 40, 50, 60, 70], 1, 2, [0, 2, 4, 5]),  # so many bags, however large
+        ([3, 1, 1, 5], 1, 1, [0, 1, 3, 4]),
+    ],
+)
+def test_plans(sizes, batch_size, most, cuts):
+    assert plan(np.array(sizes), batch_size, most).tolist() == cuts
+
+
+# ------------------------------------------------------------------------------------- confidences
+
+
+class Counting(nn.Module):
+    """Counts the rows that it sees; in training mode it would drop some numbers."""
+
+    def __init__(self, features: int = 2) -> None:
+        super().__init__()
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(0)
+            self.linear = nn.Linear(features, 3)
+        self.dropout = nn.Dropout(0.5)
+        self.batches: list[int] = []
+        self.seen: list[float] = []
+
+    def forward(self, x: Any) -> Any:
+        assert not self.training
+        assert not torch.is_grad_enabled()
+        self.batches.append(len(x))
+        self.seen += x[:, 0].tolist()
+        return self.linear(self.dropout(x))
+
+
+def overlapping() -> Bags:
+    """30 rows, of which 24 stand in bags, some of them in five."""
+    rng = np.random.default_rng(1)
+    members = {i: rng.choice(24, size, replace=False) for i, size in enumerate([20, 3, 9, 1, 17])}
+    members[5] = np.arange(24)
+    x = rng.normal(size=(30, 2)).astype(np.float32)
+    return Bags.from_members(x, members, {i: [0.2, 0.3, 0.5] for i in members})
+
+
+@pytest.mark.parametrize("most", [1, 5, 24, 1000])
+def test_confidences_are_computed_once_for_each_distinct_row(most):
+    bags, model = overlapping(), Counting()
+    found = on_cpu(bags).confidence(model, torch.float32, most)
+    assert sorted(model.seen) == sorted(bags.x[:24, 0].tolist())
+    assert max(model.batches) <= most
+    with torch.no_grad():
+        x = torch.from_numpy(bags.x[bags.index])
+        wanted = model.linear(x).softmax(dim=1)
+    assert found.shape == (bags.n_instances, 3)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_the_model_is_left_in_the_mode_that_it_was_in(training):
+    model = Counting().train(training)
+    on_cpu(overlapping()).confidence(model, torch.float32, 10)
+    assert model.training is model.dropout.training is training
+
+
+def test_confidences_of_mixed_precision_are_float32_and_near():
+    bags, model = overlapping(), Counting()
+    exact, mixed = (
+        on_cpu(bags).confidence(model, precision, 10)
+        for precision in (torch.float32, torch.bfloat16)
+    )
+    assert mixed.dtype == torch.float32
+    assert not torch.equal(exact, mixed)
+    torch.testing.assert_close(exact, mixed, atol=0.02, rtol=0.02)
+    torch.testing.assert_close(mixed.sum(dim=1), torch.ones(bags.n_instances))
+
+
+# -------------------------------------------------------------------------------------------- rows
+
+
+@pytest.mark.parametrize(
+    ("stored", "given"),
+    [
+        (np.float64, torch.float32),
+        (np.float32, torch.float32),
+        (np.uint8, torch.uint8),
+        (np.int64, torch.int64),
+        (np.int32, torch.int32),
+        (np.bool_, torch.bool),
+    ],
+)
+def test_rows_come_as_they_are_stored_but_for_float64(stored, given):
+    x = np.arange(12).reshape(6, 2).astype(stored)
+    instances = on_cpu(bags_of([2, 4], x))
+    (rows,) = instances.rows(torch.tensor([5, 0, 5]))
+    assert rows.dtype == given
+    assert rows.tolist() == x[[5, 0, 5]].tolist()
+    assert instances.parts[0].dtype == torch.from_numpy(x).dtype  # on the device as stored
+
+
+def test_every_part_of_the_instances_is_gathered():
+    codes = np.arange(6)
+    instances = on_cpu(bags_of([2, 4], (np.eye(6), codes)))
+    numbers, of_category = instances.rows(torch.tensor([4, 1]))
+    assert numbers.dtype == torch.float32
+    assert numbers.tolist() == np.eye(6)[[4, 1]].tolist()
+    assert of_category.tolist() == [4, 1]
+
+
+def test_arrays_that_bags_share_are_placed_once():
+    train = bags_of([2, 4], (np.eye(6), np.arange(6)))
+    valid = bags_of([3, 3], (train.x[0], np.arange(6)))
+    one, two, three = place((train, valid, replace(train)), CPU)
+    assert two is not None
+    assert three is not None
+    assert one.parts[0] is two.parts[0]
+    assert one.parts[1] is not two.parts[1]
+    assert all(a is b for a, b in zip(one.parts, three.parts, strict=True))
+
+
+def test_there_need_be_no_validation_and_no_test_bags():
+    assert place((bags_of([2, 4]), None, None), CPU)[1:] == (None, None)
+
+
+def test_instances_do_not_know_the_truth():
+    bags = replace(bags_of([2, 4]), labels=np.zeros(6, np.int64))
+    assert on_cpu(bags).bags.labels is None
+
+
+def test_read_only_arrays_are_taken_and_left_alone():
+    x = np.arange(12, dtype=np.float32).reshape(6, 2)
+    x.flags.writeable = False
+    (rows,) = on_cpu(bags_of([2, 4], x)).rows(torch.tensor([3]))
+    rows += 1
+    assert x[3].tolist() == [6, 7]
+
+
+def test_memory_mapped_arrays_are_taken_without_a_copy(tmp_path):
+    x = np.arange(12, dtype=np.float32).reshape(6, 2)
+    np.save(tmp_path / "x.npy", x)
+    for mode in ("r", "r+", "c"):
+        mapped = np.load(tmp_path / "x.npy", mmap_mode=mode)
+        instances = on_cpu(bags_of([2, 4], mapped))
+        assert instances.rows(torch.tensor([2, 5]))[0].tolist() == x[[2, 5]].tolist()
+        assert instances.parts[0].data_ptr() == mapped.ctypes.data
+
+
+@pytest.mark.parametrize("change", ["transposed", "reversed", "strided"])
+def test_arrays_of_any_layout_are_taken(change):
+    x = np.arange(24, dtype=np.float32).reshape(6, 4)
+    views = {"transposed": np.asfortranarray(x), "reversed": x[::-1], "strided": x[:, ::2]}
+    (rows,) = on_cpu(bags_of([2, 4], views[change])).rows(torch.tensor([1, 4]))
+    assert rows.tolist() == views[change][[1, 4]].tolist()
+
+
+def test_arrays_of_the_other_byte_order_are_taken():
+    x = np.arange(12).reshape(6, 2).astype(">f4")
+    (rows,) = on_cpu(bags_of([2, 4], x)).rows(torch.tensor([3]))
+    assert rows.tolist() == [[6, 7]]
+
+
+def test_tensors_are_taken_and_no_gradient_leads_to_them():
+    x = torch.arange(12.0).reshape(6, 2).requires_grad_()
+    (rows,) = on_cpu(bags_of([2, 4], x)).rows(torch.tensor([3]))
+    assert rows.tolist() == [[6, 7]]
+    assert not rows.requires_grad
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        np.array([["a"], ["b"], ["c"]] * 2, object),
+        np.array([["a"], ["b"], ["c"]] * 2),
+        np.zeros((6, 1), complex),
+        np.zeros((6, 1), "datetime64[D]"),
+    ],
+    ids=["object", "text", "complex", "dates"],
+)
+def test_arrays_that_no_network_can_take_are_refused(x):
+    with pytest.raises(BagError) as caught:
+        on_cpu(bags_of([2, 4], x))
+    assert f"x is of type {x.dtype}" in str(caught.value)
+    assert "Encode it as numbers" in str(caught.value)

@@ -1,0 +1,135 @@
+"""Devices by name, and settings that are given back as they were found."""
+
+import numpy as np
+import pytest
+import torch
+
+from apportion.config import ConfigError
+from apportion.engine.device import device_for, own_settings, precision_for
+from apportion.methods import METHODS
+from apportion.train import fit
+from tests.conformance import config_for, toy_bags, toy_network
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def no_gpu(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+
+
+@pytest.fixture
+def two_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_without_a_gpu_auto_is_the_cpu(no_gpu):
+    assert device_for("auto") == device_for("cpu") == CPU
+
+
+def test_with_a_gpu_auto_is_that(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert device_for("auto").type == "cuda"
+    assert device_for("cuda:1") == torch.device("cuda", 1)
+    assert device_for("cpu") == CPU
+
+
+@pytest.mark.parametrize("name", ["cuda", "cuda:0", "cuda:3"])
+def test_a_gpu_that_is_not_there_is_refused(name, no_gpu):
+    with pytest.raises(ConfigError, match=r"(?s)torch sees no GPU.*'cpu' or 'auto'"):
+        device_for(name)
+
+
+@pytest.mark.parametrize("name", ["gpu", "", "cpu0", "Auto"])
+def test_a_name_that_is_no_device_is_refused(name):
+    with pytest.raises(ConfigError) as caught:
+        device_for(name)
+    assert f"device is {name!r}" in str(caught.value)
+    assert "'auto', 'cpu' or 'cuda'" in str(caught.value)
+
+
+def test_fit_refuses_a_gpu_that_is_not_there(no_gpu):
+    bags = toy_bags()
+    with pytest.raises(ConfigError, match="torch sees no GPU"):
+        fit(toy_network(bags), bags, config=config_for(device="cuda"))
+
+
+def test_precision(monkeypatch):
+    cuda = torch.device("cuda")
+    assert precision_for("auto", CPU) == precision_for("float32", cuda) == torch.float32
+    assert precision_for("bfloat16", CPU) == torch.bfloat16
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)
+    assert precision_for("auto", cuda) == torch.bfloat16
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: False)
+    assert precision_for("auto", cuda) == torch.float32
+
+
+def test_threads_and_random_state_are_given_back(two_threads):
+    state = torch.get_rng_state()
+    with own_settings(CPU, 1):
+        assert torch.get_num_threads() == 1
+        torch.rand(10)
+    assert torch.get_num_threads() == 2
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_they_are_given_back_after_an_error_too(two_threads):
+    state = torch.get_rng_state()
+    with pytest.raises(ZeroDivisionError), own_settings(CPU, 1):
+        torch.rand(1 // 0)
+    assert torch.get_num_threads() == 2
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_without_a_number_threads_stay(two_threads):
+    with own_settings(CPU, None):
+        assert torch.get_num_threads() == 2
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_fit_leaves_no_trace_in_what_belongs_to_the_caller(name, two_threads):
+    bags = toy_bags()
+    model = toy_network(bags, dropout=0.5)
+    before = torch.get_rng_state(), repr(np.random.get_state(legacy=False))  # noqa: NPY002
+    seen = []
+    fit(
+        model,
+        bags,
+        bags,
+        method=name,
+        config=config_for(threads=1),
+        on_epoch=lambda record, model: seen.append(torch.get_num_threads()),
+        progress=False,
+    )
+    assert seen == [1, 1, 1]
+    assert torch.get_num_threads() == 2
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert repr(np.random.get_state(legacy=False)) == before[1]  # noqa: NPY002
+    assert not torch.is_autocast_enabled("cpu")
+    assert torch.is_grad_enabled()
+
+
+@pytest.mark.parametrize("name", ["fpl", "llp-vat"])
+def test_fit_does_not_depend_on_the_callers_random_state(name):
+    bags = toy_bags()
+    found = []
+    for seed in (1, 2):
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)
+            torch.rand(seed)
+            model = toy_network(bags, dropout=0.5)
+            fit(model, bags, method=name, config=config_for(), progress=False)
+        found.append(model.state_dict())
+    assert all(torch.equal(found[0][weight], found[1][weight]) for weight in found[0])
+
+
+def test_an_error_in_the_callers_function_leaves_no_trace_either(two_threads):
+    bags = toy_bags()
+    state = torch.get_rng_state()
+    with pytest.raises(ZeroDivisionError):
+        fit(toy_network(bags), bags, config=config_for(), on_epoch=lambda *_: 1 // 0)  # type: ignore[arg-type]
+    assert torch.get_num_threads() == 2
+    assert torch.equal(torch.get_rng_state(), state)
