@@ -1,0 +1,50 @@
+"""The methods: ways of learning from proportions, one file each."""
+
+from __future__ import annotations
+
+import difflib
+
+from apportion.config import ConfigError
+from apportion.methods.base import Method, Supervision, describe
+from apportion.methods.pi_model import PiModel
+from apportion.methods.proportion_loss import ProportionLoss
+from apportion.methods.pseudo_labels import OnlinePseudoLabels
+from apportion.methods.vat import VirtualAdversarial
+
+__all__ = [
+    "METHODS",
+    "Method",
+    "OnlinePseudoLabels",
+    "PiModel",
+    "ProportionLoss",
+    "Supervision",
+    "VirtualAdversarial",
+    "describe",
+    "method_named",
+]
+
+METHODS: dict[str, Method] = {
+    "fpl": OnlinePseudoLabels(),
+    "fpl-plain": OnlinePseudoLabels(unlikelihood="plain"),
+    "greedy": OnlinePseudoLabels(eta=0),
+    "naive": OnlinePseudoLabels(eta=0, accumulate=False),
+    "proportion-loss": ProportionLoss(),
+    "pi-model": PiModel(),
+    "llp-vat": VirtualAdversarial(),
+}
+
+
+def method_named(method: str | Method) -> Method:
+    """Look a method up by its name; one that is given is given back."""
+    if isinstance(method, type) or not (isinstance(method, str) or hasattr(method, "start")):
+        raise ConfigError(
+            f"the method is {method!r}.",
+            f"Pass one of {', '.join(METHODS)}, or settings such as OnlinePseudoLabels(eta=1).",
+        )
+    if not isinstance(method, str):
+        return method
+    if method not in METHODS:
+        close = difflib.get_close_matches(method, METHODS, n=1)
+        hint = f"Did you mean {close[0]!r}?" if close else f"There are {', '.join(METHODS)}."
+        raise ConfigError(f"there is no method {method!r}.", hint)
+    return METHODS[method]

@@ -1,0 +1,120 @@
+r"""Π-model: the proportion loss, and confidences that noise on the inputs should not change.
+
+To Eq. 7 it adds, with a weight w that ramps up,
+
+.. math:: w \cdot \frac1n \sum_j \lVert \mathrm{conf}(x_j) - \mathrm{conf}(x_j + \epsilon_j)
+          \rVert^2, \qquad \epsilon_j \sim N(0, \sigma^2),
+
+where x is the normalised input and the noisy side is held fixed.
+
+Reference: S. Laine, T. Aila, "Temporal Ensembling for Semi-Supervised Learning", ICLR 2017.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from apportion.bags import Bags
+from apportion.config import ConfigError
+from apportion.engine.batches import Batch, Unit
+from apportion.engine.step import frozen_statistics
+from apportion.methods.proportion_loss import Proportions
+from apportion.nets import parts
+
+__all__ = ["PiConsistency", "PiModel", "check_perturbable", "check_settings", "ramp"]
+
+
+@dataclass(frozen=True)
+class PiModel:
+    """Eq. 7 with a Π-model's consistency.
+
+    Parameters
+    ----------
+    std : float
+        The standard deviation of the noise on normalised inputs.
+    weight : float
+        The weight of the consistency at the end of its ramp.
+    ramp : float
+        The share of training over which that weight rises.
+    """
+
+    std: float = 0.15
+    weight: float = 0.05
+    ramp: float = 0.4
+
+    unit: ClassVar[Unit] = "bags"
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        check_settings(std=self.std, weight=self.weight, ramp=self.ramp)
+
+    def start(
+        self,
+        bags: Bags,
+        *,
+        epochs: int,
+        device: torch.device,
+        seed: int,
+        threads: int | None = None,
+    ) -> PiConsistency:
+        """There is nothing to resolve."""
+        return PiConsistency(self)
+
+
+class PiConsistency(Proportions):
+    """The proportions and the consistency supervise: there is no state."""
+
+    def __init__(self, method: PiModel) -> None:
+        super().__init__()
+        self.method = method
+
+    def instance_loss(self, model: nn.Module, batch: Batch, logits: Tensor) -> Tensor:
+        """Give the weighted consistency, averaged over the instances."""
+        prepare, network = parts(model)
+        x = prepare(*batch.x)
+        check_perturbable(x)
+        with torch.no_grad(), frozen_statistics(model):
+            noisy = (_with_noise(part, self.method.std) for part in x)
+            other: Tensor = network(*noisy).float().softmax(dim=1)
+        distance = (logits.softmax(dim=1) - other).square().sum(dim=1).mean()
+        weight = self.method.weight * ramp(batch.progress, self.method.ramp)
+        return weight * distance
+
+
+def ramp(progress: float, length: float) -> float:
+    """Rise along a sigmoid from almost 0 to 1 over a share of the training.
+
+    Examples
+    --------
+    >>> [round(ramp(progress, 0.4), 4) for progress in (0.0, 0.2, 0.4, 1.0)]
+    [0.0067, 0.2865, 1.0, 1.0]
+    """
+    return math.exp(-5 * (1 - progress / length) ** 2) if progress < length else 1.0
+
+
+def check_settings(**settings: float) -> None:
+    """Check that settings are numbers of 0 or more."""
+    for name, value in settings.items():
+        if not 0 <= value < math.inf:
+            raise ConfigError(f"{name} is {value}.", "Let it be a number of 0 or more.")
+
+
+def check_perturbable(x: Iterable[Tensor]) -> None:
+    """Check that there is something to add a small change to."""
+    if not any(part.is_floating_point() for part in x):
+        raise ConfigError(
+            "the method changes its inputs a little, but none of them is floating-point.",
+            "Wrap the network in apportion.nets.Normalized, which hands it floating-point numbers, "
+            "or choose 'proportion-loss'.",
+        )
+
+
+def _with_noise(part: Tensor, std: float) -> Tensor:
+    """Noise is for measurements; codes of categories and lengths stay what they are."""
+    return part + std * torch.randn_like(part) if part.is_floating_point() else part
