@@ -16,17 +16,43 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from apportion.assign import Assignment, AssignmentError, assign
     from apportion.bags import BagError, Bags, counts_from_proportions
+    from apportion.config import ConfigError, TrainConfig
+    from apportion.methods import (
+        METHODS,
+        Method,
+        OnlinePseudoLabels,
+        PiModel,
+        ProportionLoss,
+        Supervision,
+        VirtualAdversarial,
+    )
+    from apportion.run import Run, RunError
+    from apportion.train import History, TrainingError, fit
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "METHODS",
     "Assignment",
     "AssignmentError",
     "BagError",
     "Bags",
+    "ConfigError",
+    "History",
+    "Method",
+    "OnlinePseudoLabels",
+    "PiModel",
+    "ProportionLoss",
+    "Run",
+    "RunError",
+    "Supervision",
+    "TrainConfig",
+    "TrainingError",
+    "VirtualAdversarial",
     "__version__",
     "assign",
     "counts_from_proportions",
+    "fit",
 ]
 
 # Where each public name lives.
@@ -37,6 +63,20 @@ _HOME = {
     "assign": "apportion.assign",
     "Assignment": "apportion.assign",
     "AssignmentError": "apportion.assign",
+    "TrainConfig": "apportion.config",
+    "ConfigError": "apportion.config",
+    "METHODS": "apportion.methods",
+    "Method": "apportion.methods",
+    "Supervision": "apportion.methods",
+    "OnlinePseudoLabels": "apportion.methods",
+    "ProportionLoss": "apportion.methods",
+    "PiModel": "apportion.methods",
+    "VirtualAdversarial": "apportion.methods",
+    "Run": "apportion.run",
+    "RunError": "apportion.run",
+    "fit": "apportion.train",
+    "History": "apportion.train",
+    "TrainingError": "apportion.train",
 }
 
 

@@ -1,0 +1,124 @@
+r"""Training: Algorithm 1's outer loop, for every method.
+
+The paper's objective (Eq. 1) is a minimum over both the network f and the labels of every bag,
+
+.. math:: \min_{Y^1, \dots, Y^n, f} \sum_i \sum_j \ell(x^i_j, Y^i_j, f) \quad\text{where } Y^i
+          \text{ has } k^i_c \text{ labels of each class } c,
+
+and `fit` approaches it an epoch at a time: train f on the labels at hand, see how unlikely they
+turned out, decide the next ones. The value of the objective is the loss in the log. Methods that
+compare proportions instead have nothing to decide, and share everything else.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Callable
+from os import PathLike
+from typing import Any
+
+from torch import nn
+
+from apportion._archive import Archive
+from apportion._session import History, Session, TrainingError
+from apportion.bags import Bags
+from apportion.config import TrainConfig
+from apportion.engine.device import device_for, own_settings
+from apportion.engine.progress import Stopwatch, brief, progress_bar, readable
+from apportion.engine.streams import reseed
+from apportion.methods import Method, method_named
+from apportion.run import Run
+
+__all__ = ["History", "TrainingError", "fit"]
+
+log = logging.getLogger("apportion")
+
+
+def fit(
+    model: nn.Module,
+    train: Bags,
+    valid: Bags | None = None,
+    test: Bags | None = None,
+    *,
+    method: str | Method = "fpl",
+    config: TrainConfig | None = None,
+    run: str | PathLike[str] | Run | None = None,
+    on_epoch: Callable[[dict[str, Any], nn.Module], None] | None = None,
+    progress: bool | None = None,
+) -> History:
+    """Train a model of instances from bags with known proportions.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Maps a batch, called as ``model(*x)``, to logits (b, C). It is trained in place, and ends up
+        with the selected weights: those of the epoch of least validation proportion error, or the
+        last ones where there is no validation.
+    train, valid, test : Bags
+        Bags to train on, to select by, and to report accuracy on. Labels that they know are used
+        for accuracies in the log, and for no decision.
+    method : str or Method
+        A name from `apportion.methods.METHODS`, or settings such as ``OnlinePseudoLabels(eta=5)``.
+    config : TrainConfig, optional
+        How to train.
+    run : path or Run, optional
+        A folder for the log, the checkpoints and the models. If it holds a run of the same bags,
+        method and configuration, training goes on from its last checkpoint.
+    on_epoch : callable, optional
+        Called after every epoch with its record and the model.
+    progress : bool, optional
+        Whether to show a progress bar; by default on a terminal.
+
+    Returns
+    -------
+    History
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from apportion.nets import build
+    >>> rng = np.random.default_rng(0)
+    >>> truth = rng.integers(2, size=300)
+    >>> bag = np.where(rng.random(300) < 0.8, truth, 1 - truth)  # one bag has more of each class
+    >>> bags = Bags.from_rows(truth[:, None] + 0.3 * rng.normal(size=(300, 1)), bag, labels=truth)
+    >>> history = fit(build("mlp", bags), bags, bags, config=TrainConfig(epochs=20))
+    >>> history["valid_accuracy"][-1] > 0.9
+    True
+    """
+    config, archive = config or TrainConfig(), Archive(run)
+    device = device_for(config.device)
+    with (
+        archive.opened(),
+        own_settings(device, config.threads or archive.threads),
+        progress_bar(config.epochs, progress) as show,
+    ):
+        session = Session(model, train, valid, test, method_named(method), config, device)
+        if not archive.resume(session):
+            session.begin()
+
+        while not session.is_finished():
+            epoch = session.history.epoch + 1
+            record: dict[str, Any] = {"epoch": epoch}
+            clock = Stopwatch(device)
+            reseed(config.seed, epoch, device)
+            with clock("train"):
+                record["loss"] = session.train_epoch(epoch)  # line 5
+            with clock("confidence"):
+                confidence = session.confidence_to_learn_from()
+            with clock("labels"):
+                record |= session.supervision.epoch_end(epoch, confidence)  # lines 6–10
+            with clock("evaluation"):
+                record |= session.evaluate()
+            record["seconds"] = clock.seconds
+            session.keep(record)
+            archive.save(session)
+
+            log.info(readable(record, config.epochs))
+            show(epoch, brief(record))
+            if on_epoch is not None:
+                on_epoch(copy.deepcopy(record), model)
+
+        history = session.finish()
+        archive.save_models(session)
+    return history
