@@ -1,4 +1,4 @@
-# On a fresh clone `make test` does everything: it creates .venv, installs into it, and runs the tests.
+# On a fresh clone `make demo` and `make test` do everything: they create .venv and install into it.
 
 PYTHON ?= python3
 BIN    := .venv/bin
@@ -6,12 +6,15 @@ BIN    := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install test test-slow test-all coverage lint format bench clean
+.PHONY: help install demo test test-slow test-all coverage lint format bench clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: .venv/installed  ## create .venv with apportion (editable) and all that tests and lint need
+
+demo: .venv/installed  ## train on bags of handwritten digits, and print a table
+	$(BIN)/apportion demo
 
 test: .venv/installed  ## the tests, doctests and README, without the slow ones
 	$(BIN)/python -m pytest

@@ -59,6 +59,26 @@ def options(
     """Take the options that come before a verb."""
 
 
+# -------------------------------------------------------------------------------------------- demo
+
+
+@app.command()
+def demo(
+    seeds: Annotated[int, typer.Option(min=1, help="Draws of test digits, bags and network.")] = 3,
+) -> None:
+    """Train on bags of handwritten digits, and compare methods. Takes about a minute."""
+    import logging
+
+    from rich.console import Console
+
+    from apportion.demo import show
+
+    logging.getLogger("apportion").setLevel(logging.ERROR)
+    console = Console(highlight=False)
+    console.print("Training on the CPU. The first time, the label solver is compiled as well.")
+    show(console, seeds)
+
+
 # ------------------------------------------------------------------------------------------ doctor
 
 

@@ -1,0 +1,104 @@
+"""The methods on handwritten digits, over many draws of split, bags and network.
+
+    python benchmarks/digits.py [--seeds 20] [--jobs 2] [--cache trials.jsonl]
+
+Prints the tables of docs/digits.md: every method at 5, 10 and 40 bags of 128, with paired
+differences to `fpl`, and the accuracy of `fpl` for several η and numbers of epochs. Every trial
+runs in one thread, `--jobs` of them at a time; those that are in `--cache` are not repeated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import sys
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+
+import numpy as np
+
+from apportion.demo import SUPERVISED, trial
+from apportion.methods import METHODS, OnlinePseudoLabels
+
+BAGS = (5, 10, 40)
+EPOCHS = (25, 50, 100, 200, 400)
+RATES = (0, 1 / 400, 2 / 400, 5 / 400, 10 / 400, 20 / 400)  # η / epochs
+
+
+def run(job):
+    method, seed, n_bags, epochs, eta = job
+    logging.getLogger("apportion").setLevel(logging.ERROR)
+    chosen = method if eta is None else OnlinePseudoLabels(eta=eta)
+    return 100 * trial(chosen, seed, n_bags=n_bags, epochs=epochs, threads=1).accuracy
+
+
+def results(jobs, workers, cache):
+    """Run what is not in the cache yet; give {job: accuracy}."""
+    done = {}
+    if cache and cache.exists():
+        lines = [json.loads(line) for line in cache.read_text().splitlines()]
+        done = {tuple(job): accuracy for job, accuracy in lines}
+    todo = [job for job in jobs if job not in done]
+    with ProcessPoolExecutor(workers) as pool:
+        running = {pool.submit(run, job): job for job in todo}
+        for n, future in enumerate(as_completed(running), 1):
+            job = running[future]
+            done[job] = future.result()
+            print(f"\r{n}/{len(todo)} trials", end="", file=sys.stderr, flush=True)
+            if cache:
+                with cache.open("a") as file:
+                    file.write(json.dumps([job, done[job]]) + "\n")
+    return done
+
+
+def mean_and_error(values):
+    return np.mean(values), np.std(values, ddof=1) / np.sqrt(len(values))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--cache", type=Path)
+    options = parser.parse_args()
+    seeds = range(options.seeds)
+    os.environ["OMP_NUM_THREADS"] = "1"
+
+    methods = [*METHODS, SUPERVISED]
+    comparison = {(m, s, n, 100, None) for m in methods for s in seeds for n in BAGS}
+    rates = {
+        ("fpl", s, 10, t, r * t) for s in seeds[: len(seeds) // 2] for t in EPOCHS for r in RATES
+    }
+    found = results(sorted(comparison | rates, key=str), options.jobs, options.cache)
+
+    print(f"\nTest accuracy (%), {len(seeds)} draws, 100 epochs; in brackets the difference to fpl")
+    print(
+        "\n| method | " + " | ".join(f"{n} bags" for n in BAGS) + " |\n|---|" + "---|" * len(BAGS)
+    )
+    for method in methods:
+        cells = []
+        for n in BAGS:
+            own, fpl = (
+                np.array([found[m, s, n, 100, None] for s in seeds]) for m in (method, "fpl")
+            )
+            mean, error = mean_and_error(own)
+            difference, paired = mean_and_error(own - fpl)
+            beside = "" if method == "fpl" else f" ({difference:+.1f} ± {paired:.1f})"
+            cells.append(f"{mean:.1f} ± {error:.1f}{beside}")
+        print(f"| {method} | " + " | ".join(cells) + " |")
+
+    print(f"\nfpl at 10 bags by η / epochs, {len(seeds) // 2} draws")
+    print("\n| epochs | " + " | ".join(f"{400 * r:g} / 400" for r in RATES) + " |")
+    print("|---|" + "---|" * len(RATES))
+    for t in EPOCHS:
+        accuracies = (
+            [found["fpl", s, 10, t, r * t] for s in seeds[: len(seeds) // 2]] for r in RATES
+        )
+        cells = ["{:.1f} ± {:.1f}".format(*mean_and_error(own)) for own in accuracies]
+        print(f"| {t} | " + " | ".join(cells) + " |")
+
+
+if __name__ == "__main__":
+    main()
