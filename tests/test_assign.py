@@ -207,6 +207,13 @@ def test_prices_that_prove_the_labels_already_are_kept():
     assert result.prices[1] - result.prices[0] == 3
 
 
+@pytest.mark.parametrize(("seed", "n", "C"), [(16845, 1707, 5), (55, 1055, 8), (1007, 2007, 8)])
+def test_classes_that_hardly_meet(seed, n, C):
+    """Nothing but a few rows ties their prices together, which drift far apart on the way."""
+    cost, counts = instance(seed, "chain", n, C)
+    certify(cost, counts, assign(cost, counts))
+
+
 def test_far_prices_with_forbidden_classes():
     cost = np.full((7, 4), INF)
     cost[:3, :3], cost[3:, 3] = [[7, 2, 0], [2, 3, 7], [4, 0, 3]], 0
