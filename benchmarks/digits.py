@@ -2,7 +2,7 @@
 
     python benchmarks/digits.py [--seeds 20] [--jobs 2] [--cache trials.jsonl]
 
-Prints the tables of docs/digits.md: every method at 5, 10 and 40 bags of 128, with paired
+Prints the tables of docs/results.md: every method at 5, 10 and 40 bags of 128, with paired
 differences to `fpl`, and the accuracy of `fpl` for several η and numbers of epochs. Every trial
 runs in one thread, `--jobs` of them at a time; those that are in `--cache` are not repeated.
 """
@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import os
 import sys
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
@@ -64,7 +63,6 @@ def main():
     parser.add_argument("--cache", type=Path)
     options = parser.parse_args()
     seeds = range(options.seeds)
-    os.environ["OMP_NUM_THREADS"] = "1"
 
     methods = [*METHODS, SUPERVISED]
     comparison = {(m, s, n, 100, None) for m in methods for s in seeds for n in BAGS}

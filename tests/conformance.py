@@ -391,6 +391,15 @@ def takes_instances_in_parts(given: Given) -> None:
         assert not torch.equal(now, before[name])
 
 
+def takes_single_numbers(given: Given) -> None:
+    """An instance may be one number: ``x`` is then of shape (M,)."""
+    bags = toy_bags()
+    bags = replace(bags, x=np.ascontiguousarray(bags.x[:, 0]))
+    model = nn.Sequential(nn.Unflatten(0, (-1, 1)), nn.Linear(1, 3))
+    found = train(model, bags, method_for(given, bags))
+    assert np.isfinite(found.history["loss"]).all()
+
+
 def takes_codes_alone(given: Given) -> None:
     """Instances that are nothing but a category are instances, too, or an error says why not."""
     bags = toy_bags()
@@ -438,6 +447,7 @@ CHECKS: tuple[Callable[[Given], None], ...] = (
     drives_several_runs_at_once,
     remembers_only_its_main_passes,
     takes_instances_in_parts,
+    takes_single_numbers,
     takes_codes_alone,
     runs_on_cuda,
 )

@@ -57,6 +57,17 @@ def test_python_dash_m():
     assert answer.stdout.strip() == f"apportion {apportion.__version__}"
 
 
+def test_demo_prints_a_table_and_no_log(monkeypatch, caplog):
+    from apportion import demo
+
+    monkeypatch.setattr(demo, "trial", lambda method, seed, **options: demo.Trial(0.5, 1.0))
+    result = run("demo", "--seeds", "2")
+    assert result.exit_code == 0
+    assert all(method in result.stdout for method in demo.SHOWN)
+    assert "means over 2 draws" in " ".join(result.stdout.split())
+    assert run("demo", "--seeds", "0").exit_code == 2
+
+
 def test_help_names_every_verb():
     result = run("--help")
     assert result.exit_code == 0

@@ -7,7 +7,8 @@ import logging
 import math
 import re
 import tomllib
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from apportion.bags import BagError, Bags
 from apportion.config import ConfigError, TrainConfig
-from apportion.methods import OnlinePseudoLabels
+from apportion.methods import OnlinePseudoLabels, Supervision
 from apportion.run import Run, RunError
 from apportion.train import TrainingError, fit
 
@@ -985,3 +986,50 @@ def test_configuration_is_a_file_that_can_be_read_back(tmp_path):
     assert read["method"]["class"] == "OnlinePseudoLabels"
     assert read["method"]["eta"] == 0
     assert isinstance(read["format"], int)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"config": "paper"}, ["config is 'paper'", 'TrainConfig.preset("paper")']),
+        ({"config": {"epochs": 2}}, ["config is {'epochs': 2}", "TrainConfig("]),
+        ({"valid": np.zeros((3, 4))}, ["valid is of type ndarray, not Bags", "Bags.from_rows"]),
+        ({"method": OnlinePseudoLabels}, ["the method is <class", "OnlinePseudoLabels(eta=1)"]),
+    ],
+)
+def test_what_is_of_another_type_is_refused(options, words):
+    with pytest.raises((ConfigError, BagError)) as refused:
+        fit(network(), TRAIN, **{"config": CONFIG, **options})
+    for word in words:
+        assert word in str(refused.value)
+
+
+@pytest.mark.parametrize("place", ["validation", "test"])
+def test_instances_of_another_shape_are_refused_before_training(place):
+    narrow = replace(VALID, x=VALID.x[:, :2])
+    arguments = (narrow,) if place == "validation" else (VALID, narrow)
+    problem, _ = refusal(TrainingError, network(), TRAIN, *arguments, on_epoch=pytest.fail)
+    assert f"cannot take {place} instances, a batch of (2, 2) float32" in problem
+
+
+def test_a_method_that_gives_no_loss_is_told_so():
+    class Nothing(Supervision):
+        pass
+
+    @dataclass(frozen=True)
+    class NothingMethod:
+        unit: Any = "instances"
+
+        def start(self, bags, **run):
+            return Nothing()
+
+    problem, _ = refusal(ConfigError, network(), TRAIN, method=NothingMethod())
+    assert "Nothing gives no loss" in problem
+    problem, _ = refusal(ConfigError, network(), TRAIN, method=NothingMethod(unit="bag"))
+    assert "the unit of NothingMethod is 'bag'" in problem
+
+
+def test_a_number_that_no_epoch_has_is_refused_by_those_there_are():
+    history = fit(network(), TRAIN, method="proportion-loss", config=replace(CONFIG, epochs=1))
+    with pytest.raises(KeyError, match="'changed' is not in the records, which have epoch, loss"):
+        history["changed"]

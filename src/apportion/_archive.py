@@ -124,17 +124,23 @@ class Archive:
 
     def _begin(self, run: Run, session: Session) -> None:
         """Write down how a new run is trained."""
-        due = 0
-        if run.config.exists():
-            due = tomllib.loads(run.config.read_text(encoding="utf-8"))["train"]["checkpoint_every"]
-        if (lost := len(run.records())) > due:
+        due = _checkpoint_every(run)
+        if (lost := len(run.records())) > due or run.model.exists():
             raise RunError(
                 f"{run.folder} has a log of {lost} epochs, but no checkpoint to go on from.",
                 "Put checkpoint.safetensors back, or train in another folder.",
             )
         run.rewind(0)
+        resolved = {
+            **session.supervision.resolved,
+            "device": str(session.device),
+            "precision": _name(session.precision),
+            "threads": torch.get_num_threads(),
+            "torch": torch.__version__,
+        }
         text = f"format = {checkpoint.FORMAT_VERSION}\n\n[train]\n{session.config.to_toml()}"
         text += f"\n[method]\n{toml_lines(describe(session.method))}"
+        text += f"\n[resolved]\n{toml_lines(resolved)}"
         run.replace(run.config, lambda path: path.write_text(text, encoding="utf-8"))
 
     def _check_identity(self, run: Run, theirs: dict[str, Any]) -> None:
@@ -143,8 +149,27 @@ class Archive:
             if ours[name] != value:
                 raise RunError(
                     f"{run.folder} holds a run of another {name}{_difference(value, ours[name])}.",
-                    "Pass what it was started with, or train in another folder.",
+                    "Pass what it was started with, or train in another folder: what was learned "
+                    "so far depends on it.",
                 )
+
+
+def _checkpoint_every(run: Run) -> int:
+    """How many epochs may have been logged without a checkpoint; 0 where there was no run yet."""
+    if not run.config.exists():
+        return 0
+    try:
+        config = tomllib.loads(run.config.read_text(encoding="utf-8"))
+        return int(config["format"] and config["train"]["checkpoint_every"])
+    except (KeyError, TypeError, ValueError):
+        raise RunError(
+            f"{run.config} is not the configuration of a run.",
+            "Train in a folder of its own, which need not exist yet.",
+        ) from None
+
+
+def _name(precision: torch.dtype) -> str:
+    return str(precision).removeprefix("torch.")
 
 
 def _identity(session: Session) -> dict[str, Any]:
@@ -155,14 +180,14 @@ def _identity(session: Session) -> dict[str, Any]:
         "validation set": checkpoint.fingerprint(session.valid),
         "method": describe(session.method),
         "configuration": {name: value for name, value in config.items() if name not in FREE},
-        "precision": str(session.precision).removeprefix("torch."),
+        "arithmetic": {"precision": _name(session.precision)},
     }
 
 
 def _difference(theirs: Any, ours: Any) -> str:
     """Which options differ, where there are names."""
     if not isinstance(theirs, dict):
-        return f": {theirs}, not {ours}" if len(theirs + ours) < 50 else ""
+        return ""
     names = sorted(n for n in theirs.keys() | ours.keys() if theirs.get(n) != ours.get(n))
     return ": " + ", ".join(f"{n} {theirs.get(n)!r}, not {ours.get(n)!r}" for n in names)
 

@@ -10,9 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from apportion._fit_checks import TrainingError, check_batch, check_input
 from apportion.augment import augmented
-from apportion.bags import BagError, Bags
-from apportion.config import ConfigError, TrainConfig
+from apportion.bags import Bags
+from apportion.config import TrainConfig
 from apportion.engine.batches import Instances, place
 from apportion.engine.device import precision_for
 from apportion.engine.step import Stepper
@@ -22,15 +23,6 @@ from apportion.metrics import bag_means, proportion_error, share_equal
 log = logging.getLogger("apportion")
 
 Weights = dict[str, Tensor]
-
-
-class TrainingError(RuntimeError):
-    """A training that cannot go on. The message names the place, the number and the remedy."""
-
-    __module__ = "apportion.train"  # where it is imported from: tracebacks show this name
-
-    def __init__(self, problem: str, remedy: str) -> None:
-        super().__init__(f"{problem}\n  {remedy}")
 
 
 @dataclass(eq=False)
@@ -50,8 +42,11 @@ class History:
         return len(self.records)
 
     def __getitem__(self, name: str) -> list[Any]:
-        """Give one number of every epoch: ``history["loss"]``."""
-        return [record[name] for record in self.records]
+        """Give one number of every epoch: ``history["loss"]``; None where an epoch lacks it."""
+        if name not in {key for record in self.records for key in record}:
+            known = ", ".join(self.records[-1]) if self.records else "nothing"
+            raise KeyError(f"{name!r} is not in the records, which have {known}")
+        return [record.get(name) for record in self.records]
 
     def __repr__(self) -> str:
         chosen = "no selection" if self.best_epoch is None else f"epoch {self.best_epoch} selected"
@@ -71,14 +66,17 @@ class Session:
         config: TrainConfig,
         device: torch.device,
     ) -> None:
-        _check_input(model, config, train, valid, test)
+        check_input(model, config, train, valid, test)
         self.model, self.method, self.config, self.device = model, method, config, device
         self.precision = precision_for(config.precision, self.device)
         self.train, self.valid, self.test = train, valid, test
         self.history = History()
         self.model.to(self.device)
         self.on_train, self.on_valid, self.on_test = place((train, valid, test), self.device)
-        _check_batch(self.model, self.on_train, config)
+        check_batch("training", model, self.on_train, config.augment)
+        for name, instances in (("validation", self.on_valid), ("test", self.on_test)):
+            if instances is not None:
+                check_batch(name, model, instances)
         self.supervision: Supervision = self.method.start(
             self.train.without_labels(),
             epochs=config.epochs,
@@ -108,7 +106,7 @@ class Session:
         if self.valid is None:
             log.warning("No validation bags: nothing is selected, and the last model is kept.")
         if self.supervision.decides_first:
-            self.supervision.epoch_end(0, self.confidence_to_learn_from())
+            self.learn_from(0, self.confidence_to_learn_from())
 
     def is_finished(self) -> bool:
         """Tell whether the epochs are over, or the validation error has stopped to improve."""
@@ -142,6 +140,11 @@ class Session:
     def confidence_to_learn_from(self) -> Tensor | None:
         """Give the confidences of the training instances, if the method wants them."""
         return self._confidence(self.on_train) if self.supervision.needs_confidence else None
+
+    def learn_from(self, epoch: int, confidence: Tensor | None) -> dict[str, float]:
+        """Let the method learn from an epoch; give its numbers, as the log takes them."""
+        found = self.supervision.epoch_end(epoch, confidence)
+        return {name: float(value) for name, value in found.items()}
 
     def _confidence(self, instances: Instances) -> Tensor:
         return instances.confidence(self.model, self.precision, self.config.instances_per_pass)
@@ -190,65 +193,9 @@ class Session:
     def _diverged(self, what: str) -> TrainingError:
         return TrainingError(
             f"{what}.",
-            f"Lower the learning rate (it is {self.config.learning_rate:g}), or look for NaN and "
-            "for very large values in x. A checkpoint, if there is one, is from before that.",
-        )
-
-
-# ------------------------------------------------------------------------------------------ checks
-
-
-def _check_input(
-    model: nn.Module, config: TrainConfig, train: Bags, valid: Bags | None, test: Bags | None
-) -> None:
-    for name, bags in (("validation", valid), ("test", test)):
-        if bags is not None and bags.classes != train.classes:
-            raise BagError(
-                f"the {name} bags have the classes {bags.classes}, but the training bags "
-                f"{train.classes}.",
-                "Pass classes= to Bags, so that all have the same in the same order.",
-            )
-    if test is not None and test.labels is None:
-        raise BagError(
-            "the test bags come without labels.", "Pass labels= to Bags, or leave them out of fit."
-        )
-    if config.patience is not None and valid is None:
-        raise ConfigError(
-            f"patience is {config.patience}, but there are no validation bags to stop by.",
-            "Pass valid=, or leave patience out.",
-        )
-    if not any(p.requires_grad for p in model.parameters()):
-        raise TrainingError(
-            f"{type(model).__name__} has no parameters to train.",
-            "Let requires_grad of some be True.",
-        )
-
-
-def _check_batch(model: nn.Module, instances: Instances, config: TrainConfig) -> None:
-    """See that two instances can be augmented, and that the model gives them a logit a class."""
-    bags = instances.bags
-    was_training = model.training
-    model.eval()
-    rows = instances.distinct[:2]
-    x = augmented(instances.rows(rows), config.augment, torch.Generator(instances.device))
-    try:
-        with torch.no_grad():
-            given = model(*x)
-    except (RuntimeError, TypeError, ValueError, IndexError) as error:
-        took = ", ".join(f"{tuple(part.shape)} {str(part.dtype)[6:]}" for part in x)
-        raise TrainingError(
-            f"{type(model).__name__} cannot take a batch of {took}: {error}",
-            "Let it take instances as they are stored, or store them as it takes them.",
-        ) from error
-    finally:
-        model.train(was_training)
-    wanted = (len(rows), bags.n_classes)
-    if not isinstance(given, Tensor) or tuple(given.shape) != wanted:
-        found = f"shape {tuple(given.shape)}" if isinstance(given, Tensor) else str(type(given))
-        raise TrainingError(
-            f"{type(model).__name__} gives {found} for {len(rows)} instances of {bags.n_classes} "
-            f"classes, not {wanted}.",
-            f"Let it return {bags.n_classes} logits for each instance, and nothing else.",
+            f"Lower the learning rate (it is {self.config.learning_rate:g}), in another folder; or "
+            "look for NaN and for very large values in x. A checkpoint, if there is one, is from "
+            "before that.",
         )
 
 

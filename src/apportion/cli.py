@@ -27,6 +27,7 @@ DEPENDENCIES = {
     "scikit-learn": "sklearn",
     "numba": "numba",
     "safetensors": "safetensors",
+    "filelock": "filelock",
     "pandas": "pandas",
     "pyarrow": "pyarrow",
     "matplotlib": "matplotlib",

@@ -12,6 +12,7 @@ import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from numbers import Integral, Real
 from typing import Any, Literal, get_args
 
 __all__ = ["PRESETS", "ConfigError", "TrainConfig"]
@@ -104,6 +105,11 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         """Check every option."""
+        for field in fields(self):  # numpy's numbers, say of a grid, are taken as Python's
+            value = getattr(self, field.name)
+            if isinstance(value, Integral | Real) and not isinstance(value, bool | int | float):
+                plain = int(value) if isinstance(value, Integral) else float(value)
+                object.__setattr__(self, field.name, plain)
         for name in ("epochs", "batch_size", "instances_per_pass", "checkpoint_every"):
             self._check(name, _whole(getattr(self, name), 1), "a whole number of 1 or more")
         for name in ("bags_per_step", "patience", "threads"):
@@ -161,9 +167,10 @@ class TrainConfig:
 
     @classmethod
     def from_toml(cls, text: str) -> TrainConfig:
-        """Read what `to_toml` wrote, or a table of options written by hand."""
+        """Read what `to_toml` wrote, options written by hand, or the config.toml of a run."""
         try:
-            return cls.from_dict(tomllib.loads(text))
+            read = tomllib.loads(text)
+            return cls.from_dict(read.get("train", read))
         except tomllib.TOMLDecodeError as error:
             raise ConfigError(f"the configuration is no TOML: {error}.", "Correct it.") from error
 

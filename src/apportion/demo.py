@@ -69,7 +69,12 @@ def trial(
     one = np.zeros(len(data.x_test), int)
     test = Bags.from_rows(data.x_test, one, labels=data.labels_test, classes=range(10))
     config = TrainConfig(
-        epochs=epochs, batch_size=64, learning_rate=1e-3, seed=seed, threads=threads
+        epochs=epochs,
+        batch_size=64,
+        learning_rate=1e-3,
+        seed=seed,
+        device="cpu",
+        threads=threads,
     )
     began = time.perf_counter()
     history = fit(build("mlp", train, seed=seed), train, test=test, method=method, config=config)
@@ -108,5 +113,7 @@ def show(console: Console, seeds: int = 3) -> None:
     console.print(table)
     console.print(
         "10 bags of 128 digits, of which only the proportions of the ten classes are known; "
-        f"100 epochs; means over {seeds} draws of test digits, bags and network."
+        "100 epochs; "
+        + (f"means over {seeds} draws" if seeds > 1 else "one draw")
+        + " of test digits, bags and network."
     )

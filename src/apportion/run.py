@@ -7,7 +7,8 @@
     lock                     held by the process that trains
 
 A file is replaced in one step or not at all: it is written beside its place, forced to the disk,
-and renamed. The log alone is appended to; a checkpoint says how much of it counts.
+and renamed. The log alone is appended to; a checkpoint says how much of it counts. The format
+version in config.toml is that of the log, too.
 """
 
 from __future__ import annotations
@@ -87,7 +88,13 @@ class Run:
         if not self.log.exists():
             return []
         *lines, _ = self.log.read_text(encoding="utf-8").split("\n")
-        return [json.loads(line) for line in lines]
+        try:
+            return [json.loads(line) for line in lines]
+        except json.JSONDecodeError as error:
+            raise RunError(
+                f"{self.log} is damaged: {error}.",
+                "Restore it from a copy, or train in another folder.",
+            ) from error
 
     def log_bytes(self) -> int:
         """Give the length of the log."""
@@ -111,7 +118,7 @@ class Run:
             try:
                 write(beside)
                 beside.chmod(self.folder.stat().st_mode & 0o666)  # safetensors hides its files
-                with beside.open("rb") as file:
+                with beside.open("r+b") as file:
                     os.fsync(file.fileno())
                 beside.replace(path)
                 _sync_folder(self.folder)

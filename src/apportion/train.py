@@ -21,7 +21,8 @@ from typing import Any
 from torch import nn
 
 from apportion._archive import Archive
-from apportion._session import History, Session, TrainingError
+from apportion._fit_checks import TrainingError, check_types
+from apportion._session import History, Session
 from apportion.bags import Bags
 from apportion.config import TrainConfig
 from apportion.engine.device import device_for, own_settings
@@ -64,11 +65,13 @@ def fit(
         How to train.
     run : path or Run, optional
         A folder for the log, the checkpoints and the models. If it holds a run of the same bags,
-        method and configuration, training goes on from its last checkpoint.
+        method and configuration, training goes on from its last checkpoint. Without one, what
+        was learned is lost if training is interrupted.
     on_epoch : callable, optional
         Called after every epoch with its record and the model.
     progress : bool, optional
-        Whether to show a progress bar; by default on a terminal.
+        Whether to show a progress bar; by default on a terminal. The logger "apportion" gets a
+        line an epoch besides: ``logging.basicConfig(level="INFO")`` shows it.
 
     Returns
     -------
@@ -86,13 +89,15 @@ def fit(
     >>> history["valid_accuracy"][-1] > 0.9
     True
     """
-    config, archive = config or TrainConfig(), Archive(run)
+    config, archive = TrainConfig() if config is None else config, Archive(run)
+    check_types(model, config, train, valid, test)
     device = device_for(config.device)
     with (
         archive.opened(),
         own_settings(device, config.threads or archive.threads),
         progress_bar(config.epochs, progress) as show,
     ):
+        reseed(config.seed, 0, device)
         session = Session(model, train, valid, test, method_named(method), config, device)
         if not archive.resume(session):
             session.begin()
@@ -107,7 +112,7 @@ def fit(
             with clock("confidence"):
                 confidence = session.confidence_to_learn_from()
             with clock("labels"):
-                record |= session.supervision.epoch_end(epoch, confidence)  # lines 6–10
+                record |= session.learn_from(epoch, confidence)  # lines 6–10
             with clock("evaluation"):
                 record |= session.evaluate()
             record["seconds"] = clock.seconds

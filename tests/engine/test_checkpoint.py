@@ -8,6 +8,7 @@ import resource
 import shutil
 import struct
 import subprocess
+import tomllib
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -433,7 +434,7 @@ def test_another_configuration_is_refused_by_option_and_both_values(folder, opti
 
 def test_another_precision_is_refused_but_not_another_word_for_it(folder):
     problem = refusal(folder, config=replace(CONFIG, precision="bfloat16"))
-    assert "another precision: float32, not bfloat16" in problem
+    assert "another arithmetic: precision 'float32', not 'bfloat16'" in problem
     assert train(folder, config=replace(CONFIG, precision="float32")).epoch == EPOCHS
 
 
@@ -756,3 +757,30 @@ def test_fingerprint_takes_tensors_of_any_type(dtype):
 
 def test_no_bags_have_no_fingerprint():
     assert checkpoint.fingerprint(None) == ""
+
+
+# -------------------------------------------------------------------------------- others' files
+
+
+def test_a_finished_run_without_its_checkpoint_is_not_overwritten(tmp_path):
+    config = replace(CONFIG, checkpoint_every=2 * EPOCHS)
+    train(tmp_path, config=config)
+    (tmp_path / "checkpoint.safetensors").unlink()
+    before = contents(tmp_path)
+    assert "no checkpoint to go on from" in refusal(tmp_path, config=replace(config, seed=1))
+    assert contents(tmp_path) == before
+
+
+def test_a_folder_with_another_config_is_left_alone(tmp_path):
+    (tmp_path / "config.toml").write_text('[project]\nname = "mine"\n')
+    before = contents(tmp_path)
+    assert "config.toml is not the configuration of a run" in refusal(tmp_path)
+    assert contents(tmp_path) == before
+
+
+def test_a_run_says_what_its_defaults_came_to(folder):
+    said = tomllib.loads((folder / "config.toml").read_text())
+    assert said["resolved"]["eta"] == pytest.approx(5 * EPOCHS / 400)
+    assert said["resolved"]["device"] == "cpu"
+    assert said["resolved"]["precision"] == "float32"
+    assert TrainConfig.from_toml((folder / "config.toml").read_text()) == CONFIG

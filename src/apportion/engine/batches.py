@@ -47,9 +47,10 @@ class Step:
     weight: Tensor | None = None  # (b,) one over the size of that bag
 
     def pieces(self, most: int) -> list[slice]:
-        """Cut into parts of almost equal size, of at most so many instances each."""
+        """Cut into parts of almost equal size, of at most so many instances, but two at least."""
         n = len(self.position)
-        cuts = np.linspace(0, n, -(-n // most) + 1).astype(int).tolist()
+        n_pieces = -(-n // most) if most == 1 else max(min(-(-n // most), n // 2), 1)
+        cuts = np.linspace(0, n, n_pieces + 1).astype(int).tolist()
         return [slice(*ends) for ends in pairwise(cuts)]
 
 

@@ -1,4 +1,7 @@
-"""Checkpoints: everything that a run needs to go on, to the bit, in one safetensors file.
+"""Checkpoints: everything that a run needs to go on, in one safetensors file.
+
+On the CPU, at the same number of threads, a run goes on to the same bits. On a GPU some of torch's
+kernels add in an order of their own, and two runs differ in the last bits as it is.
 
 Tensors are stored under dotted names, and scalars as one JSON text in the file's metadata. Nothing
 is pickled, and nothing in a file is ever imported or run: names in it only say where in the

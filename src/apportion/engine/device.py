@@ -19,8 +19,8 @@ def device_for(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError:
-        device = torch.device("meta")
-    if device.type not in ("cpu", "cuda"):
+        device = None
+    if device is None or device.type not in ("cpu", "cuda"):
         raise ConfigError(f"device is {name!r}.", "Let it be 'auto', 'cpu' or 'cuda'.")
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ConfigError(

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.instancenorm import _InstanceNorm
 
+from apportion.config import ConfigError
 from apportion.engine.batches import Batch, Instances, Step
 from apportion.engine.streams import generator
 
@@ -68,13 +69,17 @@ class Stepper:
     def one_pass(self, step: Step) -> Tensor:
         """Put the gradient into the parameters."""
         batch, logits = self._forward(step, slice(None))
-        loss = logits.new_zeros(())
-        if (instance_loss := self.losses.instance_loss(self.model, batch, logits)) is not None:
-            loss = loss + instance_loss
+        parts = [self.losses.instance_loss(self.model, batch, logits)]
         if step.proportions is not None:
             means = _sums(step, slice(None), logits)
-            if (bag_loss := self.losses.bag_loss(means, step.proportions)) is not None:
-                loss = loss + bag_loss
+            parts.append(self.losses.bag_loss(means, step.proportions))
+        given = [part for part in parts if part is not None]
+        if not given:
+            raise ConfigError(
+                f"{type(self.losses).__name__} gives no loss for a step.",
+                "Override instance_loss, or bag_loss of a method whose unit is 'bags'.",
+            )
+        loss = torch.stack(given).sum()
         torch.autograd.backward(loss)
         return loss.detach()
 

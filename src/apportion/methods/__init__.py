@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
+from typing import get_args
 
 from apportion.config import ConfigError
+from apportion.engine.batches import Unit
 from apportion.methods.base import Method, Supervision, describe
 from apportion.methods.pi_model import PiModel
 from apportion.methods.proportion_loss import ProportionLoss
@@ -42,6 +44,11 @@ def method_named(method: str | Method) -> Method:
             f"Pass one of {', '.join(METHODS)}, or settings such as OnlinePseudoLabels(eta=1).",
         )
     if not isinstance(method, str):
+        if method.unit not in get_args(Unit):
+            raise ConfigError(
+                f"the unit of {type(method).__name__} is {method.unit!r}.",
+                f"Let it be {' or '.join(map(repr, get_args(Unit)))}.",
+            )
         return method
     if method not in METHODS:
         close = difflib.get_close_matches(method, METHODS, n=1)

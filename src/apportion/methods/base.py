@@ -25,13 +25,14 @@ __all__ = ["Method", "Supervision", "describe"]
 class Supervision(Losses, Protocol):
     """What the network is trained on during one run: a method's state.
 
-    Methods inherit from it and override what they need. What a step reads is allocated at the start
-    and changed in place only.
+    A method's state inherits from it and overrides what it needs. What a step reads is allocated
+    at the start and changed in place only.
     """
 
     labels: Tensor | None = None  # (N,) the pseudo labels now, where the method decides any
     needs_confidence: bool = False  # whether `epoch_end` wants a pass over the training rows
     decides_first: bool = False  # whether to call `epoch_end(0, …)` on the untrained network
+    resolved: Mapping[str, float] = {}  # settings that depend on the run, for its record
 
     def instance_loss(self, model: nn.Module, batch: Batch, logits: Tensor) -> Tensor | None:
         """Give the mean loss of a batch's instances.
@@ -77,8 +78,16 @@ class Method(Protocol):
         """Resolve what depends on the run, and allocate its state. `bags` come without truth."""
 
 
+def _digest(value: Any) -> str:
+    data = np.asarray(value)
+    if data.dtype.kind not in "fiub":
+        return repr(value)
+    digest = hashlib.sha256(np.ascontiguousarray(data).tobytes()).hexdigest()
+    return f"{data.dtype} {data.shape} {digest}"
+
+
 def describe(method: Method) -> dict[str, Any]:
-    """Give a method's class and settings as plain values, arrays by their hash.
+    """Give a method's class and settings as plain values: arrays by hash, functions by name.
 
     Examples
     --------
@@ -91,9 +100,6 @@ def describe(method: Method) -> dict[str, Any]:
     for field in fields(settings) if is_dataclass(settings) else ():
         value = getattr(method, field.name)
         if not isinstance(value, bool | int | float | str | None):
-            data = np.asarray(value)
-            plain = data.dtype.kind in "fiub"
-            digest = hashlib.sha256(np.ascontiguousarray(data).tobytes()).hexdigest()
-            value = f"{data.dtype} {data.shape} {digest}" if plain else repr(value)
+            value = getattr(value, "__qualname__", None) or _digest(value)
         found[field.name] = value
     return found

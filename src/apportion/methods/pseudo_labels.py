@@ -27,6 +27,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -97,9 +98,10 @@ class OnlinePseudoLabels:
 
     def __post_init__(self) -> None:
         """Check the settings."""
-        if self.eta is not None and not 0 <= self.eta < np.inf:
+        number = isinstance(self.eta, Real) and 0 <= float(self.eta) < np.inf
+        if self.eta is not None and not number:
             raise ConfigError(
-                f"eta is {self.eta}.", "Let it be 0 or more, or None for the default."
+                f"eta is {self.eta!r}.", "Let it be 0 or more, or None for the default."
             )
         if self.unlikelihood not in UNLIKELIHOODS:
             known = " or ".join(map(repr, UNLIKELIHOODS))
@@ -139,6 +141,7 @@ class PseudoLabels(Supervision):
     ) -> None:
         self.bags, self.eta, self.seed, self.threads = bags, eta, seed, threads
         self.accumulate, self.unlikelihood = method.accumulate, UNLIKELIHOODS[method.unlikelihood]
+        self.resolved = {"eta": eta}
         self.decides_first = isinstance(method.first, str) and method.first == "decide"
         brought = None if isinstance(method.first, str) else np.asarray(method.first)
         first = shuffled_counts(bags, seed) if brought is None else _checked(brought, bags)

@@ -123,7 +123,7 @@ def _moved(x: tuple[Tensor, ...], change: list[Tensor | None], length: float) ->
 
 def _unit(direction: Tensor) -> Tensor:
     """Scale each instance's direction to length 1; its largest entry first, against underflow."""
-    flat = direction.flatten(1)
+    flat = direction.reshape(len(direction), -1)
     tiny = torch.finfo(flat.dtype).tiny
     flat = flat / flat.abs().amax(dim=1, keepdim=True).clamp_min(tiny)
     lengths = torch.linalg.vector_norm(flat, dim=1, keepdim=True)
