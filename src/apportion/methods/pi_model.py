@@ -54,15 +54,7 @@ class PiModel:
         """Check the settings."""
         check_settings(std=self.std, weight=self.weight, ramp=self.ramp)
 
-    def start(
-        self,
-        bags: Bags,
-        *,
-        epochs: int,
-        device: torch.device,
-        seed: int,
-        threads: int | None = None,
-    ) -> PiConsistency:
+    def start(self, bags: Bags, **run: object) -> PiConsistency:
         """There is nothing to resolve."""
         return PiConsistency(self)
 

@@ -66,15 +66,7 @@ class ProportionLoss:
         if self.form not in FORMS:
             raise ConfigError(f"form is {self.form!r}.", f"Let it be one of {', '.join(FORMS)}.")
 
-    def start(
-        self,
-        bags: Bags,
-        *,
-        epochs: int,
-        device: torch.device,
-        seed: int,
-        threads: int | None = None,
-    ) -> Proportions:
+    def start(self, bags: Bags, **run: object) -> Proportions:
         """There is nothing to resolve."""
         return Proportions(self.form)
 

@@ -68,15 +68,7 @@ class VirtualAdversarial:
         if self.iterations < 1:
             raise ConfigError(f"iterations is {self.iterations}.", "Let it be 1 or more.")
 
-    def start(
-        self,
-        bags: Bags,
-        *,
-        epochs: int,
-        device: torch.device,
-        seed: int,
-        threads: int | None = None,
-    ) -> AdversarialConsistency:
+    def start(self, bags: Bags, **run: object) -> AdversarialConsistency:
         """There is nothing to resolve."""
         return AdversarialConsistency(self)
 
