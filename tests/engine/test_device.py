@@ -32,7 +32,8 @@ def test_without_a_gpu_auto_is_the_cpu(no_gpu):
 
 def test_with_a_gpu_auto_is_that(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert device_for("auto").type == "cuda"
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 2)
+    assert device_for("auto") == device_for("cuda") == torch.device("cuda", 2)
     assert device_for("cuda:1") == torch.device("cuda", 1)
     assert device_for("cpu") == CPU
 

@@ -27,6 +27,8 @@ def device_for(name: str) -> torch.device:
             "device is 'cuda', but torch sees no GPU.",
             "Pass 'cpu' or 'auto'; `apportion doctor` says more.",
         )
+    if device.type == "cuda" and device.index is None:
+        device = torch.device("cuda", torch.cuda.current_device())
     return device
 
 
