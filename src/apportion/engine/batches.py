@@ -22,7 +22,7 @@ from apportion.bags import BagError, Bags
 from apportion.config import TrainConfig
 from apportion.engine.streams import Purpose, stream
 
-__all__ = ["Batch", "Instances", "Step", "Unit", "place", "plan"]
+__all__ = ["Batch", "Instances", "Step", "Unit", "even_cuts", "place", "plan"]
 
 Unit = Literal["instances", "bags"]
 Ints = NDArray[np.int64]
@@ -76,27 +76,35 @@ class Instances:
         """Give conf(x, c, f) of every instance (N, C); each distinct row is computed once."""
         was_training = model.training
         model.eval()
+        found = torch.empty(len(self.distinct), self.bags.n_classes, device=self.device)
         with torch.autocast(self.device.type, precision, enabled=precision is not torch.float32):
-            logits = [model(*self.rows(rows)).float() for rows in torch.split(self.distinct, most)]
+            for rows, place in zip(
+                *(torch.split(t, most) for t in (self.distinct, found)), strict=True
+            ):
+                place.copy_(model(*self.rows(rows)).float().softmax(dim=1))
         model.train(was_training)
-        return torch.cat(logits).softmax(dim=1).index_select(0, self.inverse)
+        return found.index_select(0, self.inverse)
 
     def steps(self, unit: Unit, config: TrainConfig, epoch: int) -> Iterator[Step]:
         """Give the steps of an epoch."""
         shuffle = stream(config.seed, Purpose.SHUFFLE, epoch)
-        sizes = self.bags.sizes
-        units = np.ones(len(self.index), np.int64) if unit == "instances" else sizes
-        order = shuffle.permutation(len(units))
-        most = config.bags_per_step if unit == "bags" else None
-        cuts = plan(units[order], config.batch_size, most)
-        position = order if unit == "instances" else self._positions(order)
-        ends = np.concatenate([[0], np.cumsum(units[order])])[cuts]
+        if unit == "instances":
+            position = shuffle.permutation(len(self.index))
+            ends = even_cuts(len(position), config.batch_size)
+        else:
+            order = shuffle.permutation(self.bags.n_bags)
+            sizes = self.bags.sizes[order]
+            cuts = plan(sizes, config.batch_size, config.bags_per_step)
+            position = self._positions(order)
+            ends = np.append(0, np.cumsum(sizes))[cuts].tolist()
         positions = torch.from_numpy(position).to(self.device)
-        for s, (first, last) in enumerate(pairwise(ends.tolist())):
-            progress = (epoch - 1 + s / (len(cuts) - 1)) / config.epochs
+        for s, (first, last) in enumerate(pairwise(ends)):
+            progress = (epoch - 1 + s / (len(ends) - 1)) / config.epochs
             step = Step(positions[first:last], progress)
             yield (
-                step if unit == "instances" else self._with_bags(step, order[cuts[s] : cuts[s + 1]])
+                step
+                if unit == "instances"
+                else self._with_bags(step, order[slice(*cuts[s : s + 2])])
             )
 
     def _positions(self, order: Ints) -> Ints:
@@ -118,33 +126,40 @@ class Instances:
         )
 
 
-def plan(sizes: Ints, batch_size: int, most_units: int | None = None) -> Ints:
-    """Cut a sequence of units into steps; step s takes the units cuts[s] to cuts[s + 1].
-
-    A step takes units up to `batch_size` instances, or `most_units` units of any size, and always
-    at least one.
+def even_cuts(n: int, batch_size: int) -> list[int]:
+    """Cut n instances into steps; the last may be short, but none is a single instance.
 
     Examples
     --------
-    >>> plan(np.ones(11, np.int64), 4).tolist()
-    [0, 4, 8, 11]
+    >>> even_cuts(11, 4), even_cuts(9, 4)
+    ([0, 4, 8, 11], [0, 4, 9])
+    """
+    cuts = [*range(0, n, max(batch_size, 2)), n]
+    if len(cuts) > 2 and cuts[-1] - cuts[-2] == 1:
+        del cuts[-2]
+    return cuts
+
+
+def plan(sizes: Ints, batch_size: int, most_bags: int | None = None) -> Ints:
+    """Cut bags of some sizes into steps; step s takes the bags cuts[s] to cuts[s + 1].
+
+    A step takes bags up to `batch_size` instances, or `most_bags` of any size, and always at least
+    one; but never a single instance.
+
+    Examples
+    --------
     >>> plan(np.array([3, 2, 9, 1, 4]), 5).tolist()
     [0, 2, 3, 5]
-
-    The last instance would be alone:
-
-    >>> plan(np.ones(9, np.int64), 4).tolist()
-    [0, 4, 9]
     """
     ends = np.cumsum(sizes)
     cuts = [0]
     while cuts[-1] < len(sizes):
         first = cuts[-1]
-        if most_units is None:
+        if most_bags is None:
             used = ends[first - 1] if first else 0
             cuts.append(max(first + 1, int(np.searchsorted(ends, used + batch_size, "right"))))
         else:
-            cuts.append(min(first + most_units, len(sizes)))
+            cuts.append(min(first + most_bags, len(sizes)))
     kept = [0]
     for cut in cuts[1:]:
         if ends[cut - 1] - (ends[kept[-1] - 1] if kept[-1] else 0) > 1:

@@ -46,7 +46,7 @@ from apportion.metrics import regret, share_equal
 
 __all__ = ["OnlinePseudoLabels", "PseudoLabels", "plain_unlikelihood", "unlikelihood"]
 
-BLOCK = 65_536  # instances whose perturbation is drawn at a time; it defines the numbers
+BLOCK = 16_384  # instances whose perturbation is drawn at a time; it defines the numbers
 
 
 def unlikelihood(confidence: Tensor, labels: Tensor) -> Tensor:
@@ -59,7 +59,7 @@ def unlikelihood(confidence: Tensor, labels: Tensor) -> Tensor:
     """
     cost = confidence.max(dim=1, keepdim=True).values - confidence
     own = labels[:, None]
-    return cost.scatter(1, own, 1 - confidence.gather(1, own))
+    return cost.scatter_(1, own, 1 - confidence.gather(1, own))
 
 
 def plain_unlikelihood(confidence: Tensor, labels: Tensor) -> Tensor:  # noqa: ARG001
@@ -161,12 +161,13 @@ class PseudoLabels(Supervision):
         latest = self.unlikelihood(confidence, self.labels)  # line 7: L[t]
         self.total += latest
         self.played += float(latest.gather(1, self.labels[:, None]).double().sum())
-        costs = self.total if self.accumulate else latest
-        perturbed = _numpy(costs)
+        perturbed = _copy(self.total if self.accumulate else latest)
+        del latest  # at most four matrices (N, C) at a time
         add_noise(perturbed, self.eta, self.seed, epoch, self.threads)  # line 8
         decided = assign(  # line 9: Eq. 5, solved exactly by Eq. 6
             perturbed, self.bags.counts, self.bags.offsets, prices=self.prices, threads=self.threads
         )
+        del perturbed
         self.prices = decided.prices
         before = self.labels.clone()
         self.labels.copy_(torch.from_numpy(decided.labels))
@@ -176,7 +177,7 @@ class PseudoLabels(Supervision):
         played = epoch + self.decides_first  # the untrained network's labels were played, too
         measured = regret(
             self.played,
-            _numpy(self.total),
+            self.total.cpu().numpy(),
             self.bags.counts,
             self.bags.offsets,
             epochs=played,
@@ -231,14 +232,16 @@ def add_noise(
 
     def perturb(block: int) -> None:
         part = costs[block * BLOCK : (block + 1) * BLOCK]
-        noise = stream(seed, Purpose.PERTURBATION, epoch, block)
-        part += np.float32(eta) * noise.standard_normal(part.shape, dtype=np.float32)
+        rng = stream(seed, Purpose.PERTURBATION, epoch, block)
+        noise = rng.standard_normal(part.shape, dtype=np.float32)
+        noise *= np.float32(eta)
+        part += noise
 
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(perturb, range(-(-len(costs) // BLOCK))))
 
 
-def _numpy(values: Tensor) -> NDArray[Any]:
+def _copy(values: Tensor) -> NDArray[Any]:
     return values.detach().to("cpu", copy=True).numpy()
 
 
