@@ -38,8 +38,9 @@ format: .venv/installed  ## format, and fix what ruff can fix
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: .venv/installed-bench  ## the solver against its alternatives
+bench: .venv/installed-bench  ## the solver and an epoch against their alternatives
 	$(BIN)/python benchmarks/solver.py
+	$(BIN)/python benchmarks/epoch.py
 
 clean:  ## remove .venv, caches and build products
 	rm -rf .venv build dist .coverage htmlcov .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
