@@ -89,7 +89,7 @@ def test_an_unknown_option_is_an_error_with_a_suggestion(read, options):
         read(options)
     problem, remedy = str(refused.value).split("\n  ")
     assert problem == "there is no option 'learning_rat'."
-    assert remedy == "Did you mean 'learning_rate'?"
+    assert remedy.startswith("Did you mean 'learning_rate'? There are epochs, ")
 
 
 def test_an_option_like_no_other_is_answered_by_a_list():

@@ -910,7 +910,7 @@ def test_patience_without_validation_is_refused():
 def test_an_unknown_method_is_refused_with_a_suggestion(method, hint):
     problem, remedy = refusal(ConfigError, network(), TRAIN, method=method)
     assert problem == f"there is no method {method!r}."
-    assert remedy == hint
+    assert remedy.startswith(hint)
 
 
 def test_an_unknown_augmentation_is_refused_with_a_suggestion():

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from apportion.assign import Assignment, AssignmentError, assign
     from apportion.bags import BagError, Bags, counts_from_proportions
     from apportion.config import ConfigError, TrainConfig
+    from apportion.errors import ApportionError
     from apportion.methods import (
         METHODS,
         Method,
@@ -33,6 +34,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "METHODS",
+    "ApportionError",
     "Assignment",
     "AssignmentError",
     "BagError",
@@ -63,6 +65,7 @@ _HOME = {
     "assign": "apportion.assign",
     "Assignment": "apportion.assign",
     "AssignmentError": "apportion.assign",
+    "ApportionError": "apportion.errors",
     "TrainConfig": "apportion.config",
     "ConfigError": "apportion.config",
     "METHODS": "apportion.methods",

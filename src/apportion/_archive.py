@@ -78,6 +78,12 @@ class Archive:
         session.supervision.load_state_dict(tensors.get("method", {}))
         history = session.history
         history.records.extend(self.run.records())
+        if history.epoch != scalars["epoch"]:
+            raise RunError(
+                f"{self.run.log} has {history.epoch} epochs, but the checkpoint "
+                f"{scalars['epoch']}.",
+                "Put the log back as it was, or start again in another folder.",
+            )
         if scalars["best_epoch"] is not None:
             history.best_epoch, history.best_error = scalars["best_epoch"], scalars["best_error"]
         history.selected = {k: v.to(session.device) for k, v in tensors.get("best", {}).items()}
@@ -124,10 +130,11 @@ class Archive:
 
     def _begin(self, run: Run, session: Session) -> None:
         """Write down how a new run is trained."""
-        due = _checkpoint_every(run)
-        if (lost := len(run.records())) > due or run.model.exists():
+        logged = len(run.records())
+        if run.model.exists() or logged > _checkpoint_every(run):
+            what = "a trained model" if run.model.exists() else f"a log of {logged} epochs"
             raise RunError(
-                f"{run.folder} has a log of {lost} epochs, but no checkpoint to go on from.",
+                f"{run.folder} has {what}, but no checkpoint to go on from.",
                 "Put checkpoint.safetensors back, or train in another folder.",
             )
         run.rewind(0)

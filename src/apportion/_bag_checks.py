@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from apportion.errors import ApportionError
+
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Names = Sequence[Hashable]
@@ -14,13 +16,10 @@ Names = Sequence[Hashable]
 SUM_TOLERANCE = 1e-6
 
 
-class BagError(ValueError):
+class BagError(ApportionError, ValueError):
     """Bags that contradict themselves. The message names the bag, the number and the remedy."""
 
     __module__ = "apportion.bags"  # where it is imported from: tracebacks show this name
-
-    def __init__(self, problem: str, *details: str) -> None:
-        super().__init__("\n  ".join((problem, *details)))
 
 
 def check_array(name: str, array: NDArray[Any], shape: tuple[int, ...], dtype: type) -> None:

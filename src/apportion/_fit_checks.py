@@ -12,15 +12,13 @@ from apportion.augment import augmented
 from apportion.bags import BagError, Bags
 from apportion.config import ConfigError, TrainConfig
 from apportion.engine.batches import Instances
+from apportion.errors import ApportionError
 
 
-class TrainingError(RuntimeError):
+class TrainingError(ApportionError, RuntimeError):
     """A training that cannot go on. The message names the place, the number and the remedy."""
 
     __module__ = "apportion.train"  # where it is imported from: tracebacks show this name
-
-    def __init__(self, problem: str, remedy: str) -> None:
-        super().__init__(f"{problem}\n  {remedy}")
 
 
 def check_types(model: Any, config: Any, train: Any, valid: Any, test: Any) -> None:

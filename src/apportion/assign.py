@@ -32,17 +32,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apportion import _assign_kernel as kernel
+from apportion.errors import ApportionError
 
 __all__ = ["Assignment", "AssignmentError", "assign"]
 
 WORTH_A_THREAD = 20_000  # costs; with fewer, starting threads takes longer than solving
 
 
-class AssignmentError(ValueError):
+class AssignmentError(ApportionError, ValueError):
     """Costs and counts that no labels fit. The message names the bag, the number and the remedy."""
-
-    def __init__(self, problem: str, remedy: str) -> None:
-        super().__init__(f"{problem}\n  {remedy}")
 
 
 @dataclass(frozen=True, eq=False)

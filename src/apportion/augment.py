@@ -8,20 +8,18 @@ graph. All random numbers come from the generator, which must live on the device
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Sequence
 
 import torch
 from torch import Generator, Tensor
 
+from apportion.errors import ApportionError, suggestion
+
 __all__ = ["AUGMENTATIONS", "AugmentationError", "augmented", "crop", "flip", "noise"]
 
 
-class AugmentationError(ValueError):
+class AugmentationError(ApportionError, ValueError):
     """An augmentation that cannot be done. The message names what is wrong and the remedy."""
-
-    def __init__(self, problem: str, remedy: str) -> None:
-        super().__init__(f"{problem}\n  {remedy}")
 
 
 def crop(x: Tensor, generator: Generator, *, padding: int = 4) -> Tensor:
@@ -139,11 +137,8 @@ def augmented(
     first, *rest = x
     for name in names:
         if name not in AUGMENTATIONS:
-            close = difflib.get_close_matches(name, AUGMENTATIONS, n=1)
-            hint = f"Did you mean {close[0]!r}? " if close else ""
             raise AugmentationError(
-                f"there is no augmentation {name!r}.",
-                f"{hint}There are {', '.join(AUGMENTATIONS)}.",
+                f"there is no augmentation {name!r}.", suggestion(name, AUGMENTATIONS)
             )
         first = AUGMENTATIONS[name](first, generator)
     return first, *rest

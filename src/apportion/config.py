@@ -6,7 +6,6 @@ constant 3e-4, 512 instances a step for pseudo labels and four bags a step for p
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
 import tomllib
@@ -15,17 +14,16 @@ from dataclasses import asdict, dataclass, fields
 from numbers import Integral, Real
 from typing import Any, Literal, get_args
 
+from apportion.errors import ApportionError, suggestion
+
 __all__ = ["PRESETS", "ConfigError", "TrainConfig"]
 
 Schedule = Literal["constant", "cosine"]
 Precision = Literal["auto", "float32", "bfloat16"]
 
 
-class ConfigError(ValueError):
+class ConfigError(ApportionError, ValueError):
     """An option that makes no sense. The message names it, its value and the remedy."""
-
-    def __init__(self, problem: str, remedy: str) -> None:
-        super().__init__(f"{problem}\n  {remedy}")
 
 
 def _whole(value: object, least: int) -> bool:
@@ -151,7 +149,7 @@ class TrainConfig:
     def preset(cls, name: str, **changes: Any) -> TrainConfig:
         """Give the preset of a name, with some options changed."""
         if name not in PRESETS:
-            raise ConfigError(f"there is no preset {name!r}.", f"There are {', '.join(PRESETS)}.")
+            raise ConfigError(f"there is no preset {name!r}.", suggestion(name, PRESETS))
         return cls.from_dict({**asdict(PRESETS[name]), **changes})
 
     @classmethod
@@ -160,9 +158,7 @@ class TrainConfig:
         known = [field.name for field in fields(cls)]
         for name in options:
             if name not in known:
-                close = difflib.get_close_matches(name, known, n=1)
-                hint = f"Did you mean {close[0]!r}?" if close else f"There are {', '.join(known)}."
-                raise ConfigError(f"there is no option {name!r}.", hint)
+                raise ConfigError(f"there is no option {name!r}.", suggestion(name, known))
         return cls(**options)
 
     @classmethod

@@ -15,7 +15,6 @@ CVPR 2016.
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -27,6 +26,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from apportion.bags import Bags
+from apportion.errors import ApportionError, suggestion
 
 __all__ = ["NETS", "NetError", "Normalized", "build", "conv1d", "mlp", "parts", "resnet18"]
 
@@ -36,11 +36,8 @@ Stem = Literal["imagenet", "cifar"]
 CHUNK = 2**21  # values that are measured at a time: 16 MiB in float64
 
 
-class NetError(ValueError):
+class NetError(ApportionError, ValueError):
     """A network that cannot be built as asked. The message names what is wrong and the remedy."""
-
-    def __init__(self, problem: str, remedy: str) -> None:
-        super().__init__(f"{problem}\n  {remedy}")
 
 
 # ------------------------------------------------------------------------------- preprocessing
@@ -260,11 +257,9 @@ def build(name: str, bags: Bags, *, seed: int = 0, **options: Any) -> Normalized
     (tensor([2., 7.]), tensor([1., 1.]))
     """
     if name not in NETS:
-        close = difflib.get_close_matches(name, NETS, n=1)
-        hint = f"Did you mean {close[0]!r}? " if close else ""
         raise NetError(
             f"there is no net {name!r}.",
-            f"{hint}There are {', '.join(NETS)}; any other nn.Module can be passed as it is.",
+            f"{suggestion(name, NETS)} Any other nn.Module can be passed as it is.",
         )
     x = _readable(name, bags.x)
     if name in _AXES:

@@ -22,14 +22,13 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from apportion.errors import ApportionError
+
 __all__ = ["Run", "RunError"]
 
 
-class RunError(RuntimeError):
+class RunError(ApportionError, RuntimeError):
     """A run folder that cannot be used. The message names it, what is wrong, and the remedy."""
-
-    def __init__(self, problem: str, remedy: str) -> None:
-        super().__init__(f"{problem}\n  {remedy}")
 
 
 class Run:

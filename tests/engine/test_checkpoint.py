@@ -784,3 +784,13 @@ def test_a_run_says_what_its_defaults_came_to(folder):
     assert said["resolved"]["device"] == "cpu"
     assert said["resolved"]["precision"] == "float32"
     assert TrainConfig.from_toml((folder / "config.toml").read_text()) == CONFIG
+
+
+def test_a_log_of_other_epochs_than_the_checkpoint_is_refused(folder):
+    """As many bytes, but one line: someone edited it."""
+    log = folder / "log.jsonl"
+    first, *others = log.read_text().splitlines()
+    missing = sum(len(line) + 1 for line in others)
+    log.write_text(first[:-1] + " " * missing + "}\n")
+    with pytest.raises(RunError, match="has 1 epochs, but the checkpoint 2"):
+        train(folder)

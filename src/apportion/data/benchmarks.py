@@ -31,6 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apportion.data.protocols import pools
+from apportion.errors import ApportionError
 
 __all__ = ["Benchmark", "DataError", "cifar10", "digits", "paper_bags"]
 
@@ -54,11 +55,8 @@ CIFAR10_RECORD = 1 + 3 * 32 * 32  # bytes: a label, then red, green and blue, ea
 CIFAR10_OFFICIAL = 10_000  # records of an official file
 
 
-class DataError(ValueError):
+class DataError(ApportionError, ValueError):
     """A file that is not what it should be. The message names the file, what, and the remedy."""
-
-    def __init__(self, problem: str, *details: str) -> None:
-        super().__init__("\n  ".join((problem, *details)))
 
 
 @dataclass(frozen=True, eq=False)

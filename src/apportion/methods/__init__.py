@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import get_args
 
 from apportion.config import ConfigError
 from apportion.engine.batches import Unit
+from apportion.errors import suggestion
 from apportion.methods.base import Method, Supervision, describe
 from apportion.methods.pi_model import PiModel
 from apportion.methods.proportion_loss import ProportionLoss
@@ -51,7 +51,5 @@ def method_named(method: str | Method) -> Method:
             )
         return method
     if method not in METHODS:
-        close = difflib.get_close_matches(method, METHODS, n=1)
-        hint = f"Did you mean {close[0]!r}?" if close else f"There are {', '.join(METHODS)}."
-        raise ConfigError(f"there is no method {method!r}.", hint)
+        raise ConfigError(f"there is no method {method!r}.", suggestion(method, METHODS))
     return METHODS[method]
