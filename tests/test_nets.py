@@ -10,8 +10,9 @@ import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
 from apportion import nets
+from apportion._resnet import ResNet
 from apportion.bags import Bags
-from apportion.nets import NETS, NetError, Normalized, ResNet, build, conv1d, mlp, parts, resnet18
+from apportion.nets import NETS, NetError, Normalized, build, conv1d, mlp, parts, resnet18
 
 DEVICES = [
     "cpu",
@@ -263,6 +264,16 @@ def test_every_weight_learns(name, device):
     for weight in model.parameters():
         assert weight.grad is not None
         assert weight.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("dimensions", [1, 2])
+def test_weights_stay_where_they_are_on_the_cpu(dimensions):
+    network = resnet18(4) if dimensions == 2 else conv1d(3, 4)
+    before = {name: (w, w.stride()) for name, w in network.named_parameters()}
+    nets.in_layout_of(torch.device("cpu"), nn.Sequential(network))
+    for name, weight in network.named_parameters():
+        assert weight is before[name][0]
+        assert weight.stride() == before[name][1]
 
 
 def test_an_unknown_stem_is_refused():

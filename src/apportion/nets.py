@@ -16,7 +16,6 @@ CVPR 2016.
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -25,10 +24,21 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from apportion._resnet import ResNet
 from apportion.bags import Bags
 from apportion.errors import ApportionError, suggestion
 
-__all__ = ["NETS", "NetError", "Normalized", "build", "conv1d", "mlp", "parts", "resnet18"]
+__all__ = [
+    "NETS",
+    "NetError",
+    "Normalized",
+    "build",
+    "conv1d",
+    "in_layout_of",
+    "mlp",
+    "parts",
+    "resnet18",
+]
 
 Floats = NDArray[np.float64]
 Stem = Literal["imagenet", "cifar"]
@@ -145,7 +155,9 @@ def resnet18(classes: int, *, channels: int = 3, stem: Stem = "imagenet") -> Res
     >>> sum(weight.numel() for weight in network.parameters())
     11181642
     """
-    return ResNet(classes, channels, dimensions=2, stem=stem)
+    if stem not in ("imagenet", "cifar"):
+        raise NetError(f"there is no stem {stem!r}.", "Pass 'imagenet' or 'cifar'.")
+    return ResNet(classes, channels, dimensions=2, small=stem == "cifar")
 
 
 def conv1d(channels: int, classes: int) -> ResNet:
@@ -161,68 +173,18 @@ def conv1d(channels: int, classes: int) -> ResNet:
     return ResNet(classes, channels, dimensions=1)
 
 
-class ResNet(nn.Sequential):
-    """ResNet-18 in one dimension or two. Make one with `resnet18` or `conv1d`.
+def in_layout_of(device: torch.device, model: nn.Module) -> None:
+    """Bring a model to a device, those of its nets that are known to allow it in the best layout.
 
-    Weights have the names and the shapes of torchvision's ``resnet18``, and are drawn as there.
+    On a GPU that is channels-last. Networks of others stay as they are: their `view` may not take
+    it. So does everything on the CPU, where such convolutions of 8 channels corrupted memory in
+    torch 2.13.
     """
-
-    def __init__(
-        self, classes: int, channels: int, *, dimensions: int, stem: Stem = "imagenet"
-    ) -> None:
-        if stem not in ("imagenet", "cifar"):
-            raise NetError(f"there is no stem {stem!r}.", "Pass 'imagenet' or 'cifar'.")
-        size, stride = (7, 2) if stem == "imagenet" else (3, 1)
-        conv1, bn1 = _convolution(dimensions, channels, 64, size, stride)
-        pool = nn.MaxPool1d if dimensions == 1 else nn.MaxPool2d
-        average = nn.AdaptiveAvgPool1d if dimensions == 1 else nn.AdaptiveAvgPool2d
-        layers = OrderedDict[str, nn.Module](
-            conv1=conv1,
-            bn1=bn1,
-            relu=nn.ReLU(inplace=True),
-            maxpool=pool(3, stride=2, padding=1) if stem == "imagenet" else nn.Identity(),
-            layer1=_stage(dimensions, 64, 64, stride=1),
-            layer2=_stage(dimensions, 64, 128, stride=2),
-            layer3=_stage(dimensions, 128, 256, stride=2),
-            layer4=_stage(dimensions, 256, 512, stride=2),
-            avgpool=average(1),
-            flatten=nn.Flatten(),
-            fc=nn.Linear(512, classes),
-        )
-        super().__init__(layers)
-        for module in self.modules():
-            if isinstance(module, nn.Conv1d | nn.Conv2d):
-                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
-
-
-class _Block(nn.Module):
-    """Two convolutions, added to what came in: itself, or its projection where shapes differ."""
-
-    def __init__(self, dimensions: int, before: int, width: int, stride: int) -> None:
-        super().__init__()
-        self.conv1, self.bn1 = _convolution(dimensions, before, width, 3, stride)
-        self.conv2, self.bn2 = _convolution(dimensions, width, width, 3, 1)
-        self.downsample: nn.Module = nn.Identity()
-        if stride > 1:
-            self.downsample = nn.Sequential(*_convolution(dimensions, before, width, 1, stride))
-
-    def forward(self, x: Tensor) -> Tensor:
-        inner = self.bn1(self.conv1(x)).relu_()
-        outer: Tensor = self.bn2(self.conv2(inner))
-        return outer.add_(self.downsample(x)).relu_()
-
-
-def _stage(dimensions: int, before: int, width: int, stride: int) -> nn.Module:
-    blocks = _Block(dimensions, before, width, stride), _Block(dimensions, width, width, 1)
-    return nn.Sequential(*blocks)
-
-
-def _convolution(
-    dimensions: int, before: int, width: int, size: int, stride: int
-) -> tuple[nn.Module, nn.Module]:
-    """A convolution, and the normalisation that follows it."""
-    conv, norm = (nn.Conv1d, nn.BatchNorm1d) if dimensions == 1 else (nn.Conv2d, nn.BatchNorm2d)
-    return conv(before, width, size, stride, padding=size // 2, bias=False), norm(width)
+    model.to(device)
+    for module in model.modules():
+        if isinstance(module, ResNet) and device.type == "cuda":
+            # mypy does not know this form, which torch documents
+            module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
 
 # --------------------------------------------------------------------------- a net for the data

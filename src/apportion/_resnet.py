@@ -1,0 +1,139 @@
+"""ResNet-18 over images or over signals.
+
+Weights have the names and the shapes of torchvision's. Some convolutions are computed in another
+way than usual, with the same result: where that is one place they are a product of matrices, and on
+a GPU the first one reads blocks of pixels.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["ResNet"]
+
+
+class ResNet(nn.Sequential):
+    """ResNet-18 in one dimension or two. Make one with `resnet18` or `conv1d`.
+
+    Weights have the names and the shapes of torchvision's ``resnet18``, and are drawn as there.
+    """
+
+    def __init__(
+        self, classes: int, channels: int, *, dimensions: int, small: bool = False
+    ) -> None:
+        size, stride = (3, 1) if small else (7, 2)
+        conv1, bn1 = _convolution(dimensions, channels, 64, size, stride)
+        pool = nn.MaxPool1d if dimensions == 1 else nn.MaxPool2d
+        average = nn.AdaptiveAvgPool1d if dimensions == 1 else nn.AdaptiveAvgPool2d
+        layers = OrderedDict[str, nn.Module](
+            conv1=conv1,
+            bn1=bn1,
+            relu=nn.ReLU(inplace=True),
+            maxpool=nn.Identity() if small else pool(3, stride=2, padding=1),
+            layer1=_stage(dimensions, 64, 64, stride=1),
+            layer2=_stage(dimensions, 64, 128, stride=2),
+            layer3=_stage(dimensions, 128, 256, stride=2),
+            layer4=_stage(dimensions, 256, 512, stride=2),
+            avgpool=average(1),
+            flatten=nn.Flatten(),
+            fc=nn.Linear(512, classes),
+        )
+        super().__init__(layers)
+        for module in self.modules():
+            if isinstance(module, nn.Conv1d | nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Give the logits."""
+        if x.is_cuda and x.ndim == 4:
+            mixed = torch.is_autocast_enabled("cuda")
+            dtype = torch.get_autocast_dtype("cuda") if mixed else x.dtype
+            x = x.to(dtype, memory_format=torch.channels_last)
+        for layer in self:
+            x = layer(x)
+        return x
+
+
+class _Block(nn.Module):
+    """Two convolutions, added to what came in: itself, or its projection where shapes differ."""
+
+    def __init__(self, dimensions: int, before: int, width: int, stride: int) -> None:
+        super().__init__()
+        self.conv1, self.bn1 = _convolution(dimensions, before, width, 3, stride)
+        self.conv2, self.bn2 = _convolution(dimensions, width, width, 3, 1)
+        self.downsample: nn.Module = nn.Identity()
+        if stride > 1:
+            self.downsample = nn.Sequential(*_convolution(dimensions, before, width, 1, stride))
+
+    def forward(self, x: Tensor) -> Tensor:
+        inner = self.bn1(self.conv1(x)).relu_()
+        outer: Tensor = self.bn2(self.conv2(inner))
+        return outer.add_(self.downsample(x)).relu_()
+
+
+def _stage(dimensions: int, before: int, width: int, stride: int) -> nn.Module:
+    blocks = _Block(dimensions, before, width, stride), _Block(dimensions, width, width, 1)
+    return nn.Sequential(*blocks)
+
+
+def _convolution(
+    dimensions: int, before: int, width: int, size: int, stride: int
+) -> tuple[nn.Module, nn.Module]:
+    """A convolution, and the normalisation that follows it."""
+    conv, norm = (_Conv1d, nn.BatchNorm1d) if dimensions == 1 else (_Conv2d, nn.BatchNorm2d)
+    return conv(before, width, size, stride, padding=size // 2, bias=False), norm(width)
+
+
+def _as_matrix(x: Tensor, weight: Tensor, stride: int, padding: int) -> Tensor | None:
+    """What a convolution gives where that is one place only: a product of matrices.
+
+    Of the kernel only the part that lies on x counts, so the padding need not be multiplied: on
+    maps of one place, where ResNet-18 ends on images of 32 × 32, that is one in nine.
+    """
+    size = weight.shape[2]
+    if any((places + 2 * padding - size) // stride != 0 for places in x.shape[2:]):
+        return None
+    order = (0, *range(2, x.ndim), 1)  # channels last, as both are in memory on a GPU
+    taps = [min(size - padding, places) for places in x.shape[2:]]
+    seen = x.permute(order)[(slice(None), *map(slice, taps))]
+    kernel = weight.permute(order)[(slice(None), *(slice(padding, padding + n) for n in taps))]
+    given = nn.functional.linear(seen.flatten(1), kernel.flatten(1))
+    return given.reshape(*given.shape, *[1] * (x.ndim - 2))
+
+
+def _in_blocks(x: Tensor, weight: Tensor) -> Tensor:
+    """What a convolution of stride 2 gives, with blocks of 2 × 2 pixels for channels.
+
+    Tensor cores take channels by eights, and an image has three; in blocks it has twelve. A row
+    and a column of zeros in front make the kernel, of odd size, one of whole blocks.
+    """
+
+    def blocks(t: Tensor, before: int, after: int) -> Tensor:
+        t = nn.functional.pad(t.permute(0, 2, 3, 1), (0, 0, before, after, before, after))
+        n, height, width, channels = t.shape
+        t = t.reshape(n, height // 2, 2, width // 2, 2, channels).permute(0, 1, 3, 2, 4, 5)
+        t = t.reshape(n, height // 2, width // 2, 4 * channels)
+        return nn.functional.pad(t, (0, -4 * channels % 8)).permute(0, 3, 1, 2)
+
+    half = (weight.shape[2] + 1) // 2
+    return nn.functional.conv2d(blocks(x, half, half - 2), blocks(weight, 1, 0))
+
+
+class _Conv1d(nn.Conv1d):
+    def forward(self, x: Tensor) -> Tensor:
+        given = _as_matrix(x, self.weight, self.stride[0], int(self.padding[0]))
+        return super().forward(x) if given is None else given
+
+
+class _Conv2d(nn.Conv2d):
+    def forward(self, x: Tensor) -> Tensor:
+        given = _as_matrix(x, self.weight, self.stride[0], int(self.padding[0]))
+        if given is not None:
+            return given
+        even = x.shape[2] % 2 == x.shape[3] % 2 == 0
+        if x.is_cuda and even and self.stride[0] == 2 and self.in_channels < 8:
+            return _in_blocks(x, self.weight)
+        return super().forward(x)
