@@ -318,6 +318,44 @@ def test_threads_change_nothing(threads):
         assert_as_alone(result, cost, counts, offsets, prices)
 
 
+@pytest.mark.parametrize("threads", [2, 5, 64])
+def test_many_bags_are_each_solved_once_in_any_thread(threads, monkeypatch):
+    cost, counts, offsets = bags(3, [7] * 1500, 4)
+    alone = assign(cost, counts, offsets, threads=1)
+    solve, taken = _assign_kernel.solve_bags, list[range]()
+
+    def watched(*arguments: Any) -> None:
+        taken.append(range(*arguments[6:8]))
+        solve(*arguments)
+
+    monkeypatch.setattr(_assign_kernel, "solve_bags", watched)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)  # threads meet wherever they can
+    try:
+        result = assign(cost, counts, offsets, threads=threads)
+    finally:
+        sys.setswitchinterval(before)
+    assert sorted(itertools.chain(*taken)) == list(range(1500))
+    assert len(taken) > threads
+    for name in ("labels", "prices", "objective", "gap", "tolerance"):
+        assert np.array_equal(getattr(result, name), getattr(alone, name))
+
+
+@pytest.mark.parametrize("broken", [0, 11, 1499])
+def test_an_error_in_a_thread_comes_out(broken, monkeypatch):
+    problem, solve = bags(3, [7] * 1500, 4), _assign_kernel.solve_bags
+
+    def breaks(*arguments: Any) -> None:
+        if broken in range(*arguments[6:8]):
+            raise MemoryError("no room for a bag")
+        solve(*arguments)
+
+    monkeypatch.setattr(_assign_kernel, "solve_bags", breaks)
+    for threads in (1, 2, 7):
+        with pytest.raises(MemoryError, match="no room for a bag"):
+            assign(*problem, threads=threads)
+
+
 def test_calls_from_many_threads_at_once():
     problems = [many_bags(seed) for seed in range(4)]
     expected = [assign(*problem, threads=1) for problem in problems]

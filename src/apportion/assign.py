@@ -26,6 +26,7 @@ import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -147,8 +148,15 @@ def assign(
         shares = np.linspace(0, len(cost), 8 * workers + 1)  # all end at about the same time
         cuts = np.searchsorted(offsets, shares).tolist()
         cuts[-1] = n_bags
+        left = iter(list(pairwise(cuts)))  # one task a thread: one a chunk costs more than solving
+
+        def work() -> None:
+            for first, last in left:
+                solve(first, last)
+
         with ThreadPoolExecutor(workers) as pool:
-            list(pool.map(solve, cuts[:-1], cuts[1:]))
+            for worker in [pool.submit(work) for _ in range(workers)]:
+                worker.result()
 
     if where[:, 0].max(initial=kernel.SOLVED) != kernel.SOLVED:
         raise _failure(cost, counts, offsets, where, values, one_bag)
