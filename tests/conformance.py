@@ -465,7 +465,7 @@ class PlainBatch:
 
     x: tuple[Tensor, ...]
     position: Tensor
-    progress: float
+    progress: Tensor
 
 
 def batches(bags: Bags, unit: Unit = "instances", *, epochs: int = 1) -> Iterator[Any]:
@@ -473,8 +473,9 @@ def batches(bags: Bags, unit: Unit = "instances", *, epochs: int = 1) -> Iterato
     instances = instances_of(bags)
     for epoch in range(1, epochs + 1):
         for step in instances.steps(unit, config_for(epochs=epochs), epoch):
-            rows = instances.index[step.position]
-            yield PlainBatch(instances.rows(rows), step.position, step.progress)
+            progress = torch.tensor(step.progress, dtype=torch.float64)
+            assert step.x is not None
+            yield PlainBatch(step.x, step.position, progress)
 
 
 def some_confidence(bags: Bags, seed: int) -> Tensor:

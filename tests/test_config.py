@@ -3,6 +3,7 @@
 import math
 import tomllib
 from dataclasses import FrozenInstanceError, asdict, fields
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,6 +36,14 @@ WHOLE = "a whole number of 1 or more"
         *[("warmup", v, "a share from 0 to below 1") for v in (-0.1, 1, 1.5, math.nan)],
         *[("schedule", v, "'constant' or 'cosine'") for v in ("Cosine", None, 3)],
         *[("precision", v, "'auto' or 'float32' or 'bfloat16'") for v in ("float16", None)],
+        *[
+            ("steps", v, "'auto' or 'eager' or 'captured' or 'compiled'")
+            for v in ("Eager", "", None, True, 3)
+        ],
+        *[
+            ("device_memory", v, "a number of GiB, 0 or more")
+            for v in (-1, -1e-9, math.nan, math.inf, "8", True, [8])
+        ],
     ],
 )
 def test_a_value_that_makes_no_sense_is_named_with_its_option_and_the_rule(name, value, rule):
@@ -69,6 +78,10 @@ def test_augmentations_that_are_one_text_are_not_taken_letter_by_letter():
         {"bags_per_step": 1, "patience": 1, "threads": 1},
         {"seed": 0, "warmup": 0, "weight_decay": 0, "learning_rate": 1},
         {"seed": 2**63 - 1, "warmup": 0.999, "learning_rate": 1e-300},
+        {"device_memory": None, "steps": "auto"},
+        {"device_memory": 0, "steps": "eager"},
+        {"device_memory": 1e-300, "steps": "captured"},
+        {"device_memory": 1e12, "steps": "compiled"},
     ],
 )
 def test_values_at_the_border_are_taken(options):
@@ -128,26 +141,30 @@ def test_options_cannot_be_changed_behind_the_checks():
 
 # -------------------------------------------------------------------------------------- TOML files
 
-OPTIONS = st.fixed_dictionaries(
-    {},
-    optional={
-        "epochs": st.integers(1, 10**6),
-        "batch_size": st.integers(1, 10**6),
-        "bags_per_step": st.none() | st.integers(1, 100),
-        "instances_per_pass": st.integers(1, 10**6),
-        "learning_rate": st.floats(1e-300, 1e5),
-        "weight_decay": st.floats(0, 1e5),
-        "schedule": st.sampled_from(["constant", "cosine"]),
-        "warmup": st.floats(0, 0.999),
-        "patience": st.none() | st.integers(1, 100),
-        "augment": st.lists(st.sampled_from(["crop", "flip", "noise"])).map(tuple),
-        "seed": st.integers(0, 2**63 - 1),
-        "device": st.sampled_from(["auto", "cpu", "cuda:1"]),
-        "precision": st.sampled_from(["auto", "float32", "bfloat16"]),
-        "threads": st.none() | st.integers(1, 100),
-        "checkpoint_every": st.integers(1, 100),
-    },
-)
+TRIED: dict[str, st.SearchStrategy[Any]] = {
+    "epochs": st.integers(1, 10**6),
+    "batch_size": st.integers(1, 10**6),
+    "bags_per_step": st.none() | st.integers(1, 100),
+    "instances_per_pass": st.integers(1, 10**6),
+    "learning_rate": st.floats(1e-300, 1e5),
+    "weight_decay": st.floats(0, 1e5),
+    "schedule": st.sampled_from(["constant", "cosine"]),
+    "warmup": st.floats(0, 0.999),
+    "patience": st.none() | st.integers(1, 100),
+    "augment": st.lists(st.sampled_from(["crop", "flip", "noise"])).map(tuple),
+    "seed": st.integers(0, 2**63 - 1),
+    "device": st.sampled_from(["auto", "cpu", "cuda:1"]),
+    "precision": st.sampled_from(["auto", "float32", "bfloat16"]),
+    "steps": st.sampled_from(["auto", "eager", "captured", "compiled"]),
+    "device_memory": st.none() | st.integers(0, 10**6) | st.floats(0, 1e6),
+    "threads": st.none() | st.integers(1, 100),
+    "checkpoint_every": st.integers(1, 100),
+}
+OPTIONS = st.fixed_dictionaries({}, optional=TRIED)
+
+
+def test_every_option_is_tried():
+    assert set(TRIED) == {field.name for field in fields(TrainConfig)}
 
 
 @given(options=OPTIONS)

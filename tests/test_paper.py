@@ -406,7 +406,7 @@ def wide_network(C: int = 3) -> Normalized:
 
 def wide_batch(n: int, progress: float = 1.0) -> Batch:
     x = torch.from_numpy(50 + 20 * np.random.default_rng(4).normal(size=(n, 2)).astype(np.float32))
-    return Batch((x.float(),), torch.arange(n), progress)
+    return Batch((x.float(),), torch.arange(n), torch.tensor(progress))
 
 
 def sigmoid_ramp_up(step: int, steps: int) -> float:
@@ -416,7 +416,7 @@ def sigmoid_ramp_up(step: int, steps: int) -> float:
 
 def test_the_consistency_weight_ramps_up_over_the_first_two_fifths_of_the_steps():
     for step in range(51):
-        assert ramp(step / 50, 0.4) == pytest.approx(sigmoid_ramp_up(step, 50))
+        assert ramp(torch.tensor(step / 50), 0.4).item() == pytest.approx(sigmoid_ramp_up(step, 50))
     for method in (PiModel(), VirtualAdversarial()):
         assert (method.weight, method.ramp) == (0.05, 0.4)
 
@@ -512,7 +512,7 @@ def test_llp_vat_with_its_defaults():
         network.weight.copy_(torch.tensor([[30.0, -20.0], [-10.0, 25.0]]))
         network.bias.copy_(torch.tensor([0.1, -0.1]))
     x = torch.from_numpy(0.01 * np.random.default_rng(5).normal(size=(9, 2))).float()
-    loss, d = vat_loss(method, network, Batch((x,), torch.arange(9), 1.0))
+    loss, d = vat_loss(method, network, Batch((x,), torch.arange(9), torch.tensor(1.0)))
     assert loss == pytest.approx(0.05 * adversarial(network, x, d, xi=1e-6, eps=6), rel=1e-4)
 
 

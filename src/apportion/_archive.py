@@ -22,7 +22,7 @@ from apportion.run import Run, RunError
 log = logging.getLogger("apportion")
 
 # Options that may change from start to start; the precision they lead to may not.
-FREE = ("device", "precision", "threads", "checkpoint_every")
+FREE = ("device", "precision", "steps", "device_memory", "threads", "checkpoint_every")
 
 
 class Archive:

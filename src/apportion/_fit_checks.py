@@ -72,7 +72,8 @@ def check_batch(
 ) -> None:
     """See that two instances can be augmented, and that the model gives them a logit a class."""
     n_classes, rows = instances.bags.n_classes, instances.distinct[:2]
-    x = augmented(instances.rows(rows), augmentations, torch.Generator(instances.device))
+    (stored,) = instances.feed.batches(rows, [(0, len(rows))])
+    x = augmented(stored, augmentations, torch.Generator(instances.device))
     was_training = model.training
     model.eval()
     try:

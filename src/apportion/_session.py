@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,15 +16,19 @@ from apportion._fit_checks import TrainingError, check_batch, check_input
 from apportion.augment import augmented
 from apportion.bags import Bags
 from apportion.config import TrainConfig
-from apportion.engine.batches import Instances, place
+from apportion.engine.batches import Instances, Shelf, place
 from apportion.engine.device import precision_for
-from apportion.engine.step import Stepper
+from apportion.engine.step import Mode, Stepper
+from apportion.engine.streams import OwnGenerators
 from apportion.methods import Method, Supervision
 from apportion.metrics import bag_means, proportion_error, share_equal
+from apportion.nets import in_layout_of
 
 log = logging.getLogger("apportion")
 
 Weights = dict[str, Tensor]
+
+WORTH_COMPILING = 50_000  # steps that together save what compiling takes
 
 
 @dataclass(eq=False)
@@ -65,32 +71,38 @@ class Session:
         method: Method,
         config: TrainConfig,
         device: torch.device,
+        shelf: Shelf | None = None,
     ) -> None:
         check_input(model, config, train, valid, test)
         self.model, self.method, self.config, self.device = model, method, config, device
         self.precision = precision_for(config.precision, self.device)
         self.train, self.valid, self.test = train, valid, test
         self.history = History()
-        self.model.to(self.device)
-        self.on_train, self.on_valid, self.on_test = place((train, valid, test), self.device)
-        check_batch("training", model, self.on_train, config.augment)
-        for name, instances in (("validation", self.on_valid), ("test", self.on_test)):
-            if instances is not None:
-                check_batch(name, model, instances)
-        self.supervision: Supervision = self.method.start(
-            self.train.without_labels(),
-            epochs=config.epochs,
-            device=self.device,
-            seed=config.seed,
-            threads=config.threads,
-        )
+        self.generators = OwnGenerators(device)
+        self.generators.reseed(config.seed, 0)
+        with self.generators:
+            self._place(shelf)
+            self.supervision: Supervision = self.method.start(
+                self.train.without_labels(),
+                epochs=config.epochs,
+                device=self.device,
+                seed=config.seed,
+                threads=config.threads,
+            )
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
+        on_gpu = device.type == "cuda"  # where a graph reads rate and state from the device
+        rate = torch.tensor(config.learning_rate, device=device) if on_gpu else config.learning_rate
         self.optimizer = torch.optim.AdamW(
             self.parameters,
-            lr=config.learning_rate,
+            lr=rate,
             weight_decay=config.weight_decay,
             fused=True,
+            capturable=on_gpu,
         )
+        self.rate: float | None = None  # of the last step
+        self.aside: Any = torch.cuda.Stream(device) if on_gpu else None  # type: ignore[no-untyped-call]
+        self.ahead: dict[str, Tensor] = {}  # confidences on that stream
+        self.settled = False
         self.step = Stepper(
             self.model,
             self.optimizer,
@@ -99,14 +111,43 @@ class Session:
             precision=self.precision,
             instances_per_pass=config.instances_per_pass,
             augment=lambda x, generator: augmented(x, config.augment, generator),
+            mode=self._mode(),
+            generators=self.generators,
         )
+
+    def _place(self, shelf: Shelf | None) -> None:
+        """Bring model and data to the device, and see that they go together."""
+        memory = self.config.device_memory
+        limit = None if memory is None else int(memory * 2**30)
+        in_layout_of(self.device, self.model)
+        self.on_train, self.on_valid, self.on_test = place(
+            (self.train, self.valid, self.test), self.device, limit=limit, shelf=shelf
+        )
+        check_batch("training", self.model, self.on_train, self.config.augment)
+        for name, instances in (("validation", self.on_valid), ("test", self.on_test)):
+            if instances is not None:
+                check_batch(name, self.model, instances)
+        if self.device.type == "cuda":  # other runs, on other streams, may share these data
+            torch.cuda.current_stream(self.device).synchronize()
+
+    def _mode(self) -> Mode:
+        if self.device.type == "cpu":
+            return "eager"
+        if self.config.steps != "auto":
+            return self.config.steps
+        per_epoch = -(-self.train.n_instances // self.config.batch_size)
+        if self.method.unit == "bags" and self.config.bags_per_step is not None:
+            per_epoch = -(-self.train.n_bags // self.config.bags_per_step)
+        n_steps = per_epoch * self.config.epochs
+        return "compiled" if n_steps >= WORTH_COMPILING else "captured"
 
     def begin(self) -> None:
         """Do what comes before the first epoch."""
         if self.valid is None:
             log.warning("No validation bags: nothing is selected, and the last model is kept.")
         if self.supervision.decides_first:
-            self.learn_from(0, self.confidence_to_learn_from())
+            with self.generators:
+                self.learn_from(0, self.confidence_to_learn_from())
 
     def is_finished(self) -> bool:
         """Tell whether the epochs are over, or the validation error has stopped to improve."""
@@ -116,13 +157,24 @@ class Session:
         )
         return stopped or self.history.epoch >= self.config.epochs
 
+    def turn(self) -> AbstractContextManager[None]:
+        """Have torch's generators, and what else is one for a process, for an epoch.
+
+        On a GPU, where runs go side by side, only for the first epoch: that is when kernels are
+        compiled, tried, loaded and recorded, which must not happen in two runs at once. Later on a
+        step that needs the generators takes its turn by itself.
+        """
+        alone = self.device.type == "cpu" or not self.settled
+        self.settled = True
+        return self.generators if alone else nullcontext()
+
     def train_epoch(self, epoch: int) -> float:
         """Train on every instance once; give the mean loss."""
+        self.generators.reseed(self.config.seed, epoch)
         self.model.train()
         losses, weights = [], []
         for step in self.on_train.steps(self.method.unit, self.config, epoch):
-            for group in self.optimizer.param_groups:
-                group["lr"] = self.config.learning_rate_at(step.progress)
+            self._set_rate(self.config.learning_rate_at(step.progress))
             losses.append(self.step(step))
             weights.append(len(step.position if step.proportions is None else step.proportions))
         found = torch.stack(losses).double().cpu()
@@ -137,9 +189,31 @@ class Session:
         share = torch.tensor(weights, dtype=torch.float64)
         return float(found @ share / share.sum())
 
+    def _set_rate(self, rate: float) -> None:
+        if rate == self.rate:
+            return
+        self.rate = rate
+        for group in self.optimizer.param_groups:
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = rate
+
     def confidence_to_learn_from(self) -> Tensor | None:
-        """Give the confidences of the training instances, if the method wants them."""
-        return self._confidence(self.on_train) if self.supervision.needs_confidence else None
+        """Give the confidences of the training instances, if the method wants them.
+
+        A GPU goes on with those that `evaluate` will want, while the host decides labels.
+        """
+        if not self.supervision.needs_confidence:
+            return None
+        found = self._confidence(self.on_train)
+        if self.aside is not None:
+            self.aside.wait_stream(torch.cuda.current_stream(self.device))
+            with torch.cuda.stream(self.aside):
+                self.ahead = {
+                    name: self._confidence(instances) for name, instances, _ in self._held_out()
+                }
+        return found
 
     def learn_from(self, epoch: int, confidence: Tensor | None) -> dict[str, float]:
         """Let the method learn from an epoch; give its numbers, as the log takes them."""
@@ -154,22 +228,31 @@ class Session:
         found = {}
         if self.supervision.labels is not None and self.train.labels is not None:
             found["label_accuracy"] = _accuracy(self.supervision.labels, self.train)
+        if self.aside is not None:
+            torch.cuda.current_stream(self.device).wait_stream(self.aside)
+        for name, instances, bags in self._held_out():
+            early = self.ahead.pop(name, None)
+            confidence = self._confidence(instances) if early is None else early
+            if not confidence.isfinite().all():
+                raise self._diverged(
+                    f"the confidences of the {'validation' if name == 'valid' else name} "
+                    f"instances are not finite after epoch {self.history.epoch + 1}"
+                )
+            predicted = bag_means(confidence, instances.offsets)
+            found[f"{name}_error"] = proportion_error(instances.proportions, predicted)
+            if bags.labels is not None:
+                found[f"{name}_accuracy"] = _accuracy(confidence.argmax(dim=1), bags)
+            if early is not None:  # its memory belongs to the other stream
+                early.record_stream(torch.cuda.current_stream(self.device))
+        return found
+
+    def _held_out(self) -> Iterator[tuple[str, Instances, Bags]]:
         for name, instances, bags in (
             ("valid", self.on_valid, self.valid),
             ("test", self.on_test, self.test),
         ):
             if instances is not None and bags is not None:
-                confidence = self._confidence(instances)
-                if not confidence.isfinite().all():
-                    raise self._diverged(
-                        f"the confidences of the {'validation' if name == 'valid' else name} "
-                        f"instances are not finite after epoch {self.history.epoch + 1}"
-                    )
-                predicted = bag_means(confidence, instances.offsets)
-                found[f"{name}_error"] = proportion_error(instances.proportions, predicted)
-                if bags.labels is not None:
-                    found[f"{name}_accuracy"] = _accuracy(confidence.argmax(dim=1), bags)
-        return found
+                yield name, instances, bags
 
     def keep(self, record: dict[str, Any]) -> None:
         """Take an epoch into the history, and select it if it is the best so far."""

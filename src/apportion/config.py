@@ -20,6 +20,7 @@ __all__ = ["PRESETS", "ConfigError", "TrainConfig"]
 
 Schedule = Literal["constant", "cosine"]
 Precision = Literal["auto", "float32", "bfloat16"]
+Steps = Literal["auto", "eager", "captured", "compiled"]
 
 
 class ConfigError(ApportionError, ValueError):
@@ -70,6 +71,14 @@ class TrainConfig:
         "auto" takes a CUDA device if there is one.
     precision : "auto", "float32" or "bfloat16"
         "auto" takes bfloat16 (mixed precision) on CUDA devices that have it.
+    steps : "auto", "eager", "captured" or "compiled"
+        How steps are taken on a CUDA device: kernel by kernel; recorded as a CUDA graph, which
+        saves what Python takes; or with the network compiled by `torch.compile` besides, which
+        takes half a minute before it saves anything. "auto" records, and compiles where there are
+        at least 50,000 steps. On the CPU steps are always eager.
+    device_memory : float, optional
+        How many GiB of instances may be kept on the device. What is larger is streamed to it,
+        batch by batch; by default what does not fit into the memory that is free.
     threads : int, optional
         CPU threads, by default what torch is set to. On the CPU results are equal to the bit only
         at the same number of threads.
@@ -98,6 +107,8 @@ class TrainConfig:
     seed: int = 0
     device: str = "auto"
     precision: Precision = "auto"
+    steps: Steps = "auto"
+    device_memory: float | None = None
     threads: int | None = None
     checkpoint_every: int = 1
 
@@ -118,7 +129,11 @@ class TrainConfig:
         self._check("learning_rate", _number(rate) and 0 < rate < 1e6, "a number above 0")
         self._check("weight_decay", _number(decay) and 0 <= decay < 1e6, "a number of 0 or more")
         self._check("warmup", _number(warmup) and 0 <= warmup < 1, "a share from 0 to below 1")
-        for name, known in (("schedule", get_args(Schedule)), ("precision", get_args(Precision))):
+        memory = self.device_memory
+        valid = memory is None or (_number(memory) and 0 <= memory < math.inf)
+        self._check("device_memory", valid, "a number of GiB, 0 or more")
+        choices = {"schedule": Schedule, "precision": Precision, "steps": Steps}
+        for name, known in ((name, get_args(choice)) for name, choice in choices.items()):
             self._check(name, getattr(self, name) in known, " or ".join(map(repr, known)))
         self._check("device", isinstance(self.device, str), "a text such as 'cpu' or 'cuda:1'")
         listed = not _text(self.augment) and all(map(_text, self.augment))

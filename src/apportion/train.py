@@ -25,13 +25,13 @@ from apportion._fit_checks import TrainingError, check_types
 from apportion._session import History, Session
 from apportion.bags import Bags
 from apportion.config import TrainConfig
-from apportion.engine.device import device_for, own_settings
-from apportion.engine.progress import Stopwatch, brief, progress_bar, readable
-from apportion.engine.streams import reseed
+from apportion.engine.batches import Shelf
+from apportion.engine.device import device_for, own_stream, own_threads
+from apportion.engine.progress import Stopwatch, brief, progress_bars, readable
 from apportion.methods import Method, method_named
 from apportion.run import Run
 
-__all__ = ["History", "TrainingError", "fit"]
+__all__ = ["History", "TrainingError", "fit", "train_one"]
 
 log = logging.getLogger("apportion")
 
@@ -89,16 +89,32 @@ def fit(
     >>> history["valid_accuracy"][-1] > 0.9
     True
     """
-    config, archive = TrainConfig() if config is None else config, Archive(run)
+    config = TrainConfig() if config is None else config
     check_types(model, config, train, valid, test)
-    device = device_for(config.device)
-    with (
-        archive.opened(),
-        own_settings(device, config.threads or archive.threads),
-        progress_bar(config.epochs, progress) as show,
-    ):
-        reseed(config.seed, 0, device)
-        session = Session(model, train, valid, test, method_named(method), config, device)
+    with progress_bars([config.epochs], progress) as (show,):
+        return train_one(
+            model, train, valid, test, method, config, run=run, on_epoch=on_epoch, show=show
+        )
+
+
+def train_one(
+    model: nn.Module,
+    train: Bags,
+    valid: Bags | None,
+    test: Bags | None,
+    method: str | Method,
+    config: TrainConfig,
+    *,
+    run: str | PathLike[str] | Run | None,
+    on_epoch: Callable[[dict[str, Any], nn.Module], None] | None,
+    show: Callable[[int, str], None],
+    shelf: Shelf | None = None,
+    name: str = "",
+) -> History:
+    """Do what `fit` does, with data that may be on the shelf already, and a name for the log."""
+    archive, device = Archive(run), device_for(config.device)
+    with archive.opened(), own_threads(config.threads or archive.threads), own_stream(device):
+        session = Session(model, train, valid, test, method_named(method), config, device, shelf)
         if not archive.resume(session):
             session.begin()
 
@@ -106,22 +122,22 @@ def fit(
             epoch = session.history.epoch + 1
             record: dict[str, Any] = {"epoch": epoch}
             clock = Stopwatch(device)
-            reseed(config.seed, epoch, device)
-            with clock("train"):
-                record["loss"] = session.train_epoch(epoch)  # line 5
-            with clock("confidence"):
-                confidence = session.confidence_to_learn_from()
-            with clock("labels"):
-                record |= session.learn_from(epoch, confidence)  # lines 6–10
-            del confidence  # as large as the method's own state
-            with clock("evaluation"):
-                record |= session.evaluate()
+            with session.turn():
+                with clock("train"):
+                    record["loss"] = session.train_epoch(epoch)  # line 5
+                with clock("confidence"):
+                    confidence = session.confidence_to_learn_from()
+                with clock("labels"):
+                    record |= session.learn_from(epoch, confidence)  # lines 6–10
+                del confidence  # as large as the method's own state
+                with clock("evaluation"):
+                    record |= session.evaluate()
             record["seconds"] = clock.seconds
             session.keep(record)
             archive.save(session)
 
-            log.info(readable(record, config.epochs))
-            show(epoch, brief(record))
+            log.info("%s%s", name, readable(record, config.epochs))
+            show(epoch, name + brief(record))
             if on_epoch is not None:
                 on_epoch(copy.deepcopy(record), model)
 

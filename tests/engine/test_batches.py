@@ -1,6 +1,10 @@
 """Batches: every instance exactly once, bags whole, rows as they are stored."""
 
+import gc
 import itertools
+import logging
+import os
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +17,10 @@ from torch import nn
 
 from apportion.bags import BagError, Bags
 from apportion.config import TrainConfig
-from apportion.engine.batches import Instances, Step, place, plan
+from apportion.engine.batches import Instances, Shelf, Step, place, plan
+from apportion.engine.feed import Resident, Streamed
+from apportion.methods import METHODS
+from tests.conformance import same, toy_bags, toy_network, train
 
 CPU = torch.device("cpu")
 UNITS: list[Any] = ["instances", "bags"]
@@ -35,6 +42,12 @@ def bags_of(sizes: Any, x: Any = None) -> Bags:
 
 def on_cpu(bags: Bags) -> Instances:
     return place((bags, None, None), CPU)[0]
+
+
+def streamed(bags: Bags) -> Instances:
+    instances = place((bags, None, None), CPU, limit=0)[0]
+    assert isinstance(instances.feed, Streamed)
+    return instances
 
 
 def steps_of(bags: Bags, unit: Any, epoch: int = 1, **options: Any) -> list[Step]:
@@ -140,6 +153,71 @@ def test_progress_rises_evenly_from_0_over_all_epochs(unit):
         for step in steps_of(bags, unit, epoch, epochs=3, batch_size=10)
     ]
     assert progress == pytest.approx([s / 12 for s in range(12)])
+
+
+# ----------------------------------------------------------------------------- the rows of a step
+
+REACH: list[Any] = [on_cpu, streamed]
+
+
+@pytest.mark.parametrize("reach", REACH)
+@pytest.mark.parametrize("unit", UNITS)
+@given(sizes=SIZES, batch_size=LIMITS, most=LIMITS, epoch=st.integers(1, 3))
+@settings(max_examples=40, deadline=None)
+def test_a_step_of_one_pass_has_its_rows_and_a_larger_one_has_none(
+    unit, reach, sizes, batch_size, most, epoch
+):
+    bags = bags_of(sizes, (np.arange(2 * sum(sizes)).reshape(-1, 2), np.arange(sum(sizes)) / 7))
+    config = TrainConfig(batch_size=batch_size, instances_per_pass=most, epochs=3)
+    for step in reach(bags).steps(unit, config, epoch):
+        if len(step.position) > most:
+            assert step.x is None
+        else:
+            rows = bags.index[step.position.numpy()]
+            assert step.x is not None
+            assert [part.dtype for part in step.x] == [torch.int64, torch.float32]
+            assert step.x[0].tolist() == bags.x[0][rows].tolist()
+            assert step.x[1].tolist() == bags.x[1][rows].astype(np.float32).tolist()
+
+
+@pytest.mark.parametrize("reach", REACH)
+@given(n=st.integers(1, 60), most=LIMITS, whole=st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_pieces_are_the_rows_of_the_step_whether_it_has_them_or_not(reach, n, most, whole):
+    bags = bags_of([n], (np.arange(3 * n).reshape(n, 3), np.arange(n) + 0.5))
+    instances = reach(bags)
+    limit = n if whole else max(n - 1, 1)
+    (step,) = instances.steps("instances", TrainConfig(batch_size=n, instances_per_pass=limit), 1)
+    assert (step.x is not None) == (n <= limit)
+    rows = bags.index[step.position.numpy()]
+    taken = []
+    for piece, x in instances.pieces(step, most):
+        assert x[0].tolist() == bags.x[0][rows[piece]].tolist()
+        assert x[1].tolist() == bags.x[1][rows[piece]].tolist()
+        taken.append(len(x[0]))
+    assert sum(taken) == n
+    assert max(taken) - min(taken) <= 1
+    assert max(taken) <= max(most, 3)  # rather three at once than one alone
+    assert min(taken) > 1 or most == 1 or n == 1
+
+
+@pytest.mark.parametrize("unit", UNITS)
+@given(sizes=SIZES, batch_size=LIMITS, bags_per_step=st.none() | st.integers(1, 4))
+@settings(max_examples=60, deadline=None)
+def test_a_step_is_typical_if_a_quarter_of_the_epoch_has_its_shape(
+    unit, sizes, batch_size, bags_per_step
+):
+    options = {"batch_size": batch_size, "bags_per_step": bags_per_step}
+    steps = steps_of(bags_of(sizes), unit, **options)
+    shapes = [(len(s.position), 0 if s.proportions is None else len(s.proportions)) for s in steps]
+    assert [step.shape for step in steps] == shapes
+    often = Counter(shapes)
+    assert [s.typical for s in steps] == [often[shape] / len(steps) >= 0.25 for shape in shapes]
+
+
+def test_a_rest_is_not_typical():
+    steps = steps_of(bags_of([43]), "instances", batch_size=8)
+    assert [step.typical for step in steps] == [True] * 5 + [False]
 
 
 # -------------------------------------------------------------------------------------------- plan
@@ -259,16 +337,16 @@ def test_confidences_of_mixed_precision_are_float32_and_near():
 def test_rows_come_as_they_are_stored_but_for_float64(stored, given):
     x = np.arange(12).reshape(6, 2).astype(stored)
     instances = on_cpu(bags_of([2, 4], x))
-    (rows,) = instances.rows(torch.tensor([5, 0, 5]))
+    (rows,) = instances.feed.gather(torch.tensor([5, 0, 5]))
     assert rows.dtype == given
     assert rows.tolist() == x[[5, 0, 5]].tolist()
-    assert instances.parts[0].dtype == torch.from_numpy(x).dtype  # on the device as stored
+    assert instances.feed.parts[0].dtype == torch.from_numpy(x).dtype  # on the device as stored
 
 
 def test_every_part_of_the_instances_is_gathered():
     codes = np.arange(6)
     instances = on_cpu(bags_of([2, 4], (np.eye(6), codes)))
-    numbers, of_category = instances.rows(torch.tensor([4, 1]))
+    numbers, of_category = instances.feed.gather(torch.tensor([4, 1]))
     assert numbers.dtype == torch.float32
     assert numbers.tolist() == np.eye(6)[[4, 1]].tolist()
     assert of_category.tolist() == [4, 1]
@@ -280,9 +358,9 @@ def test_arrays_that_bags_share_are_placed_once():
     one, two, three = place((train, valid, replace(train)), CPU)
     assert two is not None
     assert three is not None
-    assert one.parts[0] is two.parts[0]
-    assert one.parts[1] is not two.parts[1]
-    assert all(a is b for a, b in zip(one.parts, three.parts, strict=True))
+    assert one.feed.parts[0] is two.feed.parts[0]
+    assert one.feed.parts[1] is not two.feed.parts[1]
+    assert all(a is b for a, b in zip(one.feed.parts, three.feed.parts, strict=True))
 
 
 def test_there_need_be_no_validation_and_no_test_bags():
@@ -297,7 +375,7 @@ def test_instances_do_not_know_the_truth():
 def test_read_only_arrays_are_taken_and_left_alone():
     x = np.arange(12, dtype=np.float32).reshape(6, 2)
     x.flags.writeable = False
-    (rows,) = on_cpu(bags_of([2, 4], x)).rows(torch.tensor([3]))
+    (rows,) = on_cpu(bags_of([2, 4], x)).feed.gather(torch.tensor([3]))
     rows += 1
     assert x[3].tolist() == [6, 7]
 
@@ -308,27 +386,27 @@ def test_memory_mapped_arrays_are_taken_without_a_copy(tmp_path):
     for mode in ("r", "r+", "c"):
         mapped = np.load(tmp_path / "x.npy", mmap_mode=mode)
         instances = on_cpu(bags_of([2, 4], mapped))
-        assert instances.rows(torch.tensor([2, 5]))[0].tolist() == x[[2, 5]].tolist()
-        assert instances.parts[0].data_ptr() == mapped.ctypes.data
+        assert instances.feed.gather(torch.tensor([2, 5]))[0].tolist() == x[[2, 5]].tolist()
+        assert instances.feed.parts[0].data_ptr() == mapped.ctypes.data
 
 
 @pytest.mark.parametrize("change", ["transposed", "reversed", "strided"])
 def test_arrays_of_any_layout_are_taken(change):
     x = np.arange(24, dtype=np.float32).reshape(6, 4)
     views = {"transposed": np.asfortranarray(x), "reversed": x[::-1], "strided": x[:, ::2]}
-    (rows,) = on_cpu(bags_of([2, 4], views[change])).rows(torch.tensor([1, 4]))
+    (rows,) = on_cpu(bags_of([2, 4], views[change])).feed.gather(torch.tensor([1, 4]))
     assert rows.tolist() == views[change][[1, 4]].tolist()
 
 
 def test_arrays_of_the_other_byte_order_are_taken():
     x = np.arange(12).reshape(6, 2).astype(">f4")
-    (rows,) = on_cpu(bags_of([2, 4], x)).rows(torch.tensor([3]))
+    (rows,) = on_cpu(bags_of([2, 4], x)).feed.gather(torch.tensor([3]))
     assert rows.tolist() == [[6, 7]]
 
 
 def test_tensors_are_taken_and_no_gradient_leads_to_them():
     x = torch.arange(12.0).reshape(6, 2).requires_grad_()
-    (rows,) = on_cpu(bags_of([2, 4], x)).rows(torch.tensor([3]))
+    (rows,) = on_cpu(bags_of([2, 4], x)).feed.gather(torch.tensor([3]))
     assert rows.tolist() == [[6, 7]]
     assert not rows.requires_grad
 
@@ -348,3 +426,162 @@ def test_arrays_that_no_network_can_take_are_refused(x):
         on_cpu(bags_of([2, 4], x))
     assert f"x is of type {x.dtype}" in str(caught.value)
     assert "Encode it as numbers" in str(caught.value)
+
+
+# ------------------------------------------------------------------------------- kept or streamed
+
+
+def wide(width: int) -> Any:
+    """An array of 4 rows, of 32 times so many bytes."""
+    return np.zeros((4, width))
+
+
+def bags_over(*parts: Any) -> Bags:
+    members = {"a": [0, 1], "b": [2, 3]}
+    return Bags.from_members(parts, members, {"a": [0.5, 0.5], "b": [1, 0]})
+
+
+@given(
+    widths=st.lists(st.integers(1, 5), min_size=3, max_size=3),
+    chosen=st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=2), min_size=3, max_size=3),
+    limit=st.integers(0, 15),
+)
+@settings(max_examples=200, deadline=None)
+def test_what_is_within_the_limit_is_kept_in_turn_and_the_rest_is_streamed(widths, chosen, limit):
+    arrays = [wide(width) for width in widths]
+    train, valid, test = (bags_over(*(arrays[i] for i in some)) for some in chosen)
+    room, kept = 32 * limit, set[int]()
+    for some, instances in zip(chosen, place((train, valid, test), CPU, limit=room), strict=True):
+        assert instances is not None
+        more = set(some) - kept  # an array that is there already, or comes twice, counts once
+        fits = 32 * sum(widths[i] for i in more) <= room
+        assert isinstance(instances.feed, Resident if fits else Streamed)
+        if fits:
+            room -= 32 * sum(widths[i] for i in more)
+            kept |= more
+    del arrays
+
+
+@pytest.mark.parametrize("kind", ["array", "tensor"])
+def test_a_limit_is_in_bytes_as_stored(kind):
+    for dtype, size in ((np.uint8, 1), (np.float32, 4), (np.float64, 8), (np.bool_, 1)):
+        x: Any = np.zeros((4, 3), dtype)
+        bags = bags_over(x if kind == "array" else torch.from_numpy(x))
+        for limit, feed in ((12 * size, Resident), (12 * size - 1, Streamed)):
+            assert isinstance(place((bags, None, None), CPU, limit=limit)[0].feed, feed)
+
+
+def test_without_a_limit_arrays_in_memory_stay_where_they_are(monkeypatch):
+    monkeypatch.setattr(os, "sysconf", lambda name: 1)
+    assert isinstance(on_cpu(bags_over(wide(5))).feed, Resident)
+
+
+def test_a_mapped_file_larger_than_the_memory_is_streamed(tmp_path, monkeypatch):
+    np.save(tmp_path / "x.npy", wide(4))
+    bags = bags_over(np.load(tmp_path / "x.npy", mmap_mode="r"))
+    memory = {"SC_PAGE_SIZE": 64, "SC_PHYS_PAGES": 4}
+    monkeypatch.setattr(os, "sysconf", lambda name: memory[name])
+    assert isinstance(on_cpu(bags).feed, Resident)
+    memory["SC_PHYS_PAGES"] = 1
+    assert isinstance(on_cpu(bags).feed, Streamed)
+
+
+def test_the_log_says_what_is_streamed_and_how_much_room_there_was(caplog):
+    caplog.set_level(logging.INFO, "apportion")
+    mebibyte = 2**20 // 32
+    several = bags_over(wide(3 * mebibyte)), bags_over(wide(mebibyte)), bags_over(wide(mebibyte))
+    place(several, CPU, limit=3 * 2**19)
+    assert [record.getMessage() for record in caplog.records] == [
+        "3.0 MiB of training instances are streamed to cpu, with room for 1.5 MiB.",
+        "1.0 MiB of test instances are streamed to cpu, with room for 0.5 MiB.",
+    ]
+
+
+def test_nothing_is_logged_of_what_stays(caplog):
+    caplog.set_level(logging.INFO, "apportion")
+    on_cpu(bags_over(wide(1)))
+    assert not caplog.records
+
+
+def test_a_shelf_shares_arrays_between_trainings():
+    shelf, array = Shelf(), wide(3)
+    one, _, _ = place((bags_over(array, wide(1)), None, None), CPU, shelf=shelf)
+    other, valid, _ = place((bags_over(wide(2)), bags_over(array), None), CPU, shelf=shelf)
+    apart, _, _ = place((bags_over(array), None, None), CPU, shelf=Shelf())
+    assert valid is not None
+    assert valid.feed.parts[0] is one.feed.parts[0]
+    assert other.feed.parts[0] is not one.feed.parts[1]
+    assert apart.feed.parts[0] is not one.feed.parts[0]
+
+
+def test_what_is_on_the_shelf_takes_no_more_room():
+    shelf, array = Shelf(), wide(3)
+    place((bags_over(array), None, None), CPU, shelf=shelf)
+    again, _, _ = place((bags_over(array), None, None), CPU, limit=0, shelf=shelf)
+    assert isinstance(again.feed, Resident)
+    mixed, _, _ = place((bags_over(array, wide(1)), None, None), CPU, limit=31, shelf=shelf)
+    assert isinstance(mixed.feed, Streamed)
+
+
+def test_what_was_streamed_is_not_on_the_shelf():
+    shelf, bags = Shelf(), bags_over(wide(3))
+    place((bags, None, None), CPU, limit=0, shelf=shelf)
+    assert isinstance(place((bags, None, None), CPU, limit=0, shelf=shelf)[0].feed, Streamed)
+
+
+def test_a_shelf_never_takes_one_array_for_another():
+    shelf = Shelf()
+    for number in range(50):  # each is forgotten by the caller, and its address free for the next
+        placed = shelf.place(np.full((2, 2), number, ">i4"), CPU)
+        assert placed.tolist() == [[number] * 2] * 2
+        gc.collect(0)
+
+
+# ------------------------------------------------------------------------------ streamed trainings
+
+
+@pytest.mark.parametrize("most", [4096, 6])
+@pytest.mark.parametrize("name", METHODS)
+def test_a_training_is_the_same_to_the_bit_if_all_is_streamed(name, most, caplog):
+    caplog.set_level(logging.INFO, "apportion")
+    bags, valid = toy_bags((20, 1, 9, 3, 2)), toy_bags((5, 4), seed=1)
+    here, there = (
+        train(
+            toy_network(bags, dropout=0.3, norm=True),
+            bags,
+            METHODS[name],
+            valid,
+            epochs=2,
+            instances_per_pass=most,
+            device_memory=memory,
+        )
+        for memory in (None, 0)
+    )
+    assert same(here, there)
+    text = caplog.text
+    assert text.count("of training instances are streamed to cpu, with room for 0.0 MiB.") == 1
+    assert text.count("of validation instances are streamed to cpu, with room for 0.0 MiB.") == 1
+
+
+@pytest.mark.parametrize("name", ["fpl", "proportion-loss"])
+def test_a_training_from_a_mapped_file_is_the_same_to_the_bit(name, tmp_path):
+    bags = toy_bags()
+    np.save(tmp_path / "x.npy", bags.x.astype(np.float64))
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    one, kept, read = (
+        train(toy_network(bags), replace(bags, x=x), METHODS[name], bags, device_memory=memory)
+        for x, memory in ((bags.x, None), (mapped, None), (mapped, 0))
+    )
+    assert same(one, kept)
+    assert same(one, read)
+
+
+@pytest.mark.parametrize("left", [0, 1e-7])
+def test_a_limit_of_gibibytes_reaches_the_data(left, caplog):
+    """1e-7 GiB are 107 bytes: the validation bags fit, and the training bags do not."""
+    caplog.set_level(logging.INFO, "apportion")
+    bags, valid = toy_bags(), toy_bags((3, 10), seed=1)
+    assert valid.x.nbytes == 104
+    train(toy_network(bags), bags, METHODS["fpl"], valid, epochs=1, device_memory=left)
+    assert "of training instances are streamed" in caplog.text
+    assert ("of validation instances are streamed" in caplog.text) == (left == 0)

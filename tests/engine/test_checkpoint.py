@@ -233,6 +233,46 @@ def test_optimizer_goes_on_where_it_was(tmp_path, options, dtype):
     assert identical(dict(first.state_dict()), dict(second.state_dict()))
 
 
+def rated(capturable, lr, **options):
+    """An optimiser with the rate as a number, or as a tensor that a recording would read."""
+    model = network()
+    rate = torch.tensor(lr, dtype=torch.float64) if capturable else lr
+    return model, torch.optim.AdamW(
+        model.parameters(), lr=rate, fused=True, capturable=capturable, **options
+    )
+
+
+@pytest.mark.parametrize("there", [False, True])
+@pytest.mark.parametrize("here", [False, True])
+def test_how_an_optimizer_computes_stays_as_it_is_here(tmp_path, here, there):
+    """It may have been saved on a GPU, and go on without one, or the other way round."""
+    run = Run(tmp_path)
+    first, saved = rated(there, 0.02, weight_decay=0.1)
+    steps(first.eval(), saved, 3, seed=0)
+    groups = {"optimizer": checkpoint.optimizer_scalars(saved)}
+    checkpoint.save(run, run.checkpoint, {"optimizer": checkpoint.optimizer_tensors(saved)}, groups)
+
+    second, own = rated(here, 0.5, weight_decay=0.3)
+    second.load_state_dict(first.state_dict())
+    rate = own.param_groups[0]["lr"]
+    tensors, scalars = checkpoint.load(run.checkpoint)
+    checkpoint.load_optimizer(own, tensors["optimizer"], scalars["optimizer"])
+    (group,) = own.param_groups
+    assert group["capturable"] is here
+    assert group["weight_decay"] == 0.1
+    if here:
+        assert group["lr"] is rate  # the tensor that a recording reads
+        assert rate.item() == 0.02
+    else:
+        assert isinstance(group["lr"], float)
+        assert group["lr"] == 0.02
+
+    for model, optimizer in ((first, saved), (second.eval(), own)):
+        steps(model, optimizer, 3, seed=1)
+    for name, value in first.state_dict().items():
+        torch.testing.assert_close(second.state_dict()[name], value, rtol=1e-5, atol=1e-7)
+
+
 # ------------------------------------------------------------------------------ what a file holds
 
 
@@ -456,6 +496,28 @@ def test_another_model_is_refused_by_the_weight_that_differs(folder, model, word
     assert f"{folder / 'checkpoint.safetensors'} was saved of another model" in problem
     for word in words:
         assert word in problem
+
+
+@pytest.mark.parametrize(
+    "changes", [{"device_memory": 0}, {"device_memory": 3.5}, {"steps": "eager"}]
+)
+def test_data_may_be_streamed_and_steps_taken_in_another_way(folder, changes, uninterrupted):
+    history = train(folder, config=replace(CONFIG, **changes))
+    assert same_outcome(outcome(folder, history), uninterrupted)
+
+
+@pytest.mark.parametrize("method", ["proportion-loss", "fpl"])
+def test_a_run_that_was_streamed_goes_on_without(tmp_path, method):
+    config = replace(CONFIG, instances_per_pass=10)
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    wanted = train(whole, config=config, method=method)
+    streamed = replace(config, device_memory=0)
+    with pytest.raises(Interrupted):
+        train(parts, config=streamed, method=method, on_epoch=stop_after(2))
+    found = train(parts, config=config, method=method)
+    assert identical(found.last, wanted.last)
+    assert found["loss"] == wanted["loss"]
+    assert found["valid_error"] == wanted["valid_error"]
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,13 @@
 """Devices by name, and settings that are given back as they were found."""
 
+import os
+
 import numpy as np
 import pytest
 import torch
 
 from apportion.config import ConfigError
-from apportion.engine.device import device_for, own_settings, precision_for
+from apportion.engine.device import device_for, memory_for, own_stream, own_threads, precision_for
 from apportion.methods import METHODS
 from apportion.train import fit
 from tests.conformance import config_for, toy_bags, toy_network
@@ -68,25 +70,49 @@ def test_precision(monkeypatch):
     assert precision_for("auto", cuda) == torch.float32
 
 
-def test_threads_and_random_state_are_given_back(two_threads):
-    state = torch.get_rng_state()
-    with own_settings(CPU, 1):
+def test_arrays_in_memory_find_room_on_the_cpu_whatever_their_size(monkeypatch):
+    monkeypatch.setattr(os, "sysconf", lambda name: 1)
+    assert memory_for([np.zeros(3), torch.zeros(3)], CPU) >= 2**60
+    assert memory_for([], CPU) >= 2**60
+
+
+def test_mapped_files_find_room_in_most_of_the_memory(monkeypatch, tmp_path):
+    np.save(tmp_path / "x.npy", np.zeros(3))
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    memory = {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 1000}
+    monkeypatch.setattr(os, "sysconf", lambda name: memory[name])
+    for parts in ([mapped], [np.zeros(3), mapped]):
+        assert 0.5 * 4_096_000 < memory_for(parts, CPU) < 0.95 * 4_096_000
+    assert isinstance(memory_for([mapped], CPU), int)
+
+
+def test_on_a_gpu_there_is_room_in_most_of_what_is_free(monkeypatch):
+    device = torch.device("cuda", 3)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", {device: (1000, 9000)}.__getitem__)
+    assert 500 < memory_for([np.zeros(3)], device) < 950
+
+
+def test_the_cpu_has_no_streams():
+    with own_stream(CPU):
+        pass
+    with pytest.raises(ZeroDivisionError), own_stream(CPU):
+        _ = 1 / 0
+
+
+def test_threads_are_given_back(two_threads):
+    with own_threads(1):
         assert torch.get_num_threads() == 1
-        torch.rand(10)
     assert torch.get_num_threads() == 2
-    assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_they_are_given_back_after_an_error_too(two_threads):
-    state = torch.get_rng_state()
-    with pytest.raises(ZeroDivisionError), own_settings(CPU, 1):
+    with pytest.raises(ZeroDivisionError), own_threads(1):
         torch.rand(1 // 0)
     assert torch.get_num_threads() == 2
-    assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_without_a_number_threads_stay(two_threads):
-    with own_settings(CPU, None):
+    with own_threads(None):
         assert torch.get_num_threads() == 2
 
 

@@ -6,7 +6,7 @@ import re
 import pytest
 import torch
 
-from apportion.engine.progress import Stopwatch, progress_bar, readable
+from apportion.engine.progress import Stopwatch, progress_bars, readable
 
 FULL = {
     "epoch": 9,
@@ -71,7 +71,7 @@ def test_lines_of_one_run_begin_alike():
 
 def drawn(screen, wanted, monkeypatch):
     monkeypatch.setattr("sys.stderr", screen)
-    with progress_bar(3, wanted) as show:
+    with progress_bars([3], wanted) as (show,):
         for epoch in (1, 2, 3):
             show(epoch, f"loss {epoch / 8}")
     return screen.getvalue()
@@ -95,10 +95,30 @@ def test_bar_that_is_wanted_shows_without_a_terminal(monkeypatch):
     assert re.search(r"3/3\b.*loss 0\.375", drawn(io.StringIO(), True, monkeypatch))
 
 
+def test_every_training_has_a_bar_of_its_own(monkeypatch):
+    screen = Screen()
+    monkeypatch.setattr("sys.stderr", screen)
+    with progress_bars([3, 50, 7], True) as shows:
+        assert len(shows) == 3
+        shows[1](20, "second")
+        shows[2](7, "third")
+        shows[0](2, "first")
+    lines = screen.getvalue().splitlines()
+    for done, text in (("2/3", "first"), ("20/50", "second"), ("7/7", "third")):
+        (line,) = [line for line in lines if text in line]
+        assert re.search(rf"{done}\b.*{text}", line)
+
+
+def test_no_trainings_have_no_bars(monkeypatch):
+    monkeypatch.setattr("sys.stderr", Screen())
+    with progress_bars([], True) as shows:
+        assert shows == []
+
+
 def test_bar_is_gone_after_an_error(monkeypatch):
     screen = Screen()
     monkeypatch.setattr("sys.stderr", screen)
-    with pytest.raises(ZeroDivisionError), progress_bar(3, None):
+    with pytest.raises(ZeroDivisionError), progress_bars([3], None):
         _ = 1 / 0
     assert screen.getvalue().count("\x1b[?25l") == screen.getvalue().count(
         "\x1b[?25h"

@@ -39,7 +39,7 @@ def consistency(model: nn.Module, x: Any, progress: float = 1.0, **settings: Any
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)
         logits = model(*x)
-        batch = Batch(x, torch.arange(len(x[0])), progress)
+        batch = Batch(x, torch.arange(len(x[0])), torch.tensor(progress))
         return state.instance_loss(model, batch, logits), logits
 
 
@@ -95,14 +95,14 @@ def test_the_loss_is_in_proportion_to_the_weight_and_follows_the_ramp():
 
 
 def test_the_ramp_rises_to_1_and_stays():
-    rise = [ramp(progress / 100, 0.4) for progress in range(101)]
+    rise = ramp(torch.arange(101, dtype=torch.float64) / 100, 0.4).tolist()
     assert rise[0] == pytest.approx(math.exp(-5))
     assert all(a < b for a, b in itertools.pairwise(rise[:41]))
     assert rise[40:] == [1.0] * 61
 
 
 def test_without_a_ramp_the_weight_is_full_from_the_start():
-    assert ramp(0.0, 0.0) == 1.0
+    assert ramp(torch.tensor([0.0, 0.5]), 0.0).tolist() == [1.0, 1.0]
 
 
 @pytest.mark.parametrize("name", ["std", "weight", "ramp"])

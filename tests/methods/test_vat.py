@@ -45,7 +45,7 @@ def adversarial(model: nn.Module, x: Any, progress: float = 1.0, **settings: Any
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)
         logits = model(*x)
-        batch = Batch(x, torch.arange(len(x[0])), progress)
+        batch = Batch(x, torch.arange(len(x[0])), torch.tensor(progress))
         return state.instance_loss(model, batch, logits), logits
 
 
@@ -100,7 +100,7 @@ def test_the_direction_does_not_depend_on_the_rest_of_the_batch():
         part = x[rows]
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(torch, "randn_like", lambda like, rows=rows: start[rows].clone())
-            batch = Batch((part,), torch.arange(len(part)), 1.0)
+            batch = Batch((part,), torch.arange(len(part)), torch.tensor(1.0))
             state.instance_loss(network, batch, network.layers(part))
         found.append(network.seen[-1][0][0])
     torch.testing.assert_close(found[0], found[1], rtol=1e-3, atol=1e-3)

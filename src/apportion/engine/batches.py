@@ -7,10 +7,11 @@ alone joins its neighbour: BatchNorm could not learn from it.
 
 from __future__ import annotations
 
-import warnings
+import logging
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, replace
+from itertools import compress, pairwise
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -18,11 +19,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from apportion.bags import BagError, Bags
+from apportion.bags import Bags
 from apportion.config import TrainConfig
+from apportion.engine.device import memory_for
+from apportion.engine.feed import Feed, Parts, Resident, Streamed, readable_part
 from apportion.engine.streams import Purpose, stream
 
-__all__ = ["Batch", "Instances", "Step", "Unit", "even_cuts", "place", "plan"]
+__all__ = ["Batch", "Instances", "Shelf", "Step", "Unit", "even_cuts", "place", "plan"]
+
+log = logging.getLogger("apportion")
 
 Unit = Literal["instances", "bags"]
 Ints = NDArray[np.int64]
@@ -31,9 +36,9 @@ Ints = NDArray[np.int64]
 class Batch(NamedTuple):
     """Instances that go through the network together."""
 
-    x: tuple[Tensor, ...]  # their parts, as the model takes them
+    x: Parts  # as the model takes them
     position: Tensor  # (b,) which they are: positions in `Bags.index`
-    progress: float  # how much of the training is done, from 0 to 1
+    progress: Tensor  # () how much of the training is done, from 0 to 1, in float64
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +50,13 @@ class Step:
     proportions: Tensor | None = None  # (k, C) of the step's bags
     bag: Tensor | None = None  # (b,) the bag of each instance, as a row of `proportions`
     weight: Tensor | None = None  # (b,) one over the size of that bag
+    x: Parts | None = None  # their rows, where they go through the network in one pass
+    typical: bool = False  # whether many steps of the epoch are of this shape
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """How many instances and, where a step is made of them, bags."""
+        return len(self.position), 0 if self.proportions is None else len(self.proportions)
 
     def pieces(self, most: int) -> list[slice]:
         """Cut into parts of almost equal size, of at most so many instances, but two at least."""
@@ -55,21 +67,14 @@ class Step:
 
 
 class Instances:
-    """The instances of some bags on a device, without the truth."""
+    """The instances of some bags, within reach of a device, without the truth."""
 
-    def __init__(self, bags: Bags, parts: tuple[Tensor, ...], device: torch.device) -> None:
-        distinct, inverse = np.unique(bags.index, return_inverse=True)
-        self.bags, self.parts, self.device = bags.without_labels(), parts, device
-        self.index = torch.from_numpy(bags.index).to(device)
-        self.offsets = torch.from_numpy(bags.offsets).to(device)
-        self.proportions = torch.from_numpy(bags.proportions).to(device)
-        self.distinct = torch.from_numpy(distinct).to(device)
-        self.inverse = torch.from_numpy(inverse).to(device)
-
-    def rows(self, rows: Tensor) -> tuple[Tensor, ...]:
-        """Gather rows of x: float64 as float32, everything else as it is stored."""
-        gathered = (part.index_select(0, rows) for part in self.parts)
-        return tuple(part.float() if part.dtype is torch.float64 else part for part in gathered)
+    def __init__(self, bags: Bags, feed: Feed) -> None:
+        self.bags, self.feed, self.device = bags.without_labels(), feed, feed.device
+        self.distinct, inverse = np.unique(bags.index, return_inverse=True)
+        self.inverse = torch.from_numpy(inverse).to(self.device)
+        self.offsets = torch.from_numpy(bags.offsets).to(self.device)
+        self.proportions = torch.from_numpy(bags.proportions).to(self.device)
 
     @torch.no_grad()
     def confidence(self, model: nn.Module, precision: torch.dtype, most: int) -> Tensor:
@@ -77,35 +82,61 @@ class Instances:
         was_training = model.training
         model.eval()
         found = torch.empty(len(self.distinct), self.bags.n_classes, device=self.device)
+        ends = [*range(0, len(found), most), len(found)]
         with torch.autocast(self.device.type, precision, enabled=precision is not torch.float32):
-            for rows, place in zip(
-                *(torch.split(t, most) for t in (self.distinct, found)), strict=True
-            ):
-                place.copy_(model(*self.rows(rows)).float().softmax(dim=1))
+            rows = self.feed.batches(self.distinct, pairwise(ends))
+            for (first, end), x in zip(pairwise(ends), rows, strict=True):
+                found[first:end] = model(*x).float().softmax(dim=1)
         model.train(was_training)
         return found.index_select(0, self.inverse)
 
     def steps(self, unit: Unit, config: TrainConfig, epoch: int) -> Iterator[Step]:
-        """Give the steps of an epoch."""
+        """Give the steps of an epoch. All but x reaches the device once, not step by step."""
         shuffle = stream(config.seed, Purpose.SHUFFLE, epoch)
         if unit == "instances":
-            position = shuffle.permutation(len(self.index))
+            position = shuffle.permutation(self.bags.n_instances)
             ends = even_cuts(len(position), config.batch_size)
+            shapes = [(end - first, 0) for first, end in pairwise(ends)]
         else:
             order = shuffle.permutation(self.bags.n_bags)
             sizes = self.bags.sizes[order]
             cuts = plan(sizes, config.batch_size, config.bags_per_step)
             position = self._positions(order)
             ends = np.append(0, np.cumsum(sizes))[cuts].tolist()
-        positions = torch.from_numpy(position).to(self.device)
-        for s, (first, last) in enumerate(pairwise(ends)):
-            progress = (epoch - 1 + s / (len(ends) - 1)) / config.epochs
-            step = Step(positions[first:last], progress)
-            yield (
-                step
-                if unit == "instances"
-                else self._with_bags(step, order[slice(*cuts[s : s + 2])])
+            shapes = list(zip(np.diff(ends).tolist(), np.diff(cuts).tolist(), strict=True))
+            place = np.arange(len(order)) - np.repeat(cuts[:-1], np.diff(cuts))  # within the step
+            bag = self._here(np.repeat(place, sizes))
+            weight = self._here(np.repeat(1 / sizes, sizes).astype(np.float32))
+            proportions = self.proportions[self._here(order)].float()
+        spans, often = list(pairwise(ends)), Counter(shapes)
+        one_pass = [n <= config.instances_per_pass for n, _ in shapes]
+        x = self.feed.batches(self.bags.index[position], compress(spans, one_pass))
+        positions = self._here(position)
+        for s, (first, end) in enumerate(spans):
+            step = Step(
+                positions[first:end],
+                (epoch - 1 + s / len(spans)) / config.epochs,
+                x=next(x) if one_pass[s] else None,
+                typical=4 * often[shapes[s]] >= len(spans),
             )
+            if unit == "bags":
+                step = replace(
+                    step,
+                    proportions=proportions[cuts[s] : cuts[s + 1]],
+                    bag=bag[first:end],
+                    weight=weight[first:end],
+                )
+            yield step
+
+    def pieces(self, step: Step, most: int) -> Iterator[tuple[slice, Parts]]:
+        """Give the rows of a step, piece by piece."""
+        pieces = step.pieces(most)
+        if step.x is not None:
+            yield from ((piece, tuple(part[piece] for part in step.x)) for piece in pieces)
+        else:
+            rows = self.bags.index[step.position.cpu().numpy()]
+            spans = [piece.indices(len(rows))[:2] for piece in pieces]
+            yield from zip(pieces, self.feed.batches(rows, spans), strict=True)
 
     def _positions(self, order: Ints) -> Ints:
         """The positions of all instances, bag after bag in the given order."""
@@ -115,15 +146,8 @@ class Instances:
         positions: Ints = np.arange(len(shift)) + shift
         return positions
 
-    def _with_bags(self, step: Step, bags: Ints) -> Step:
-        sizes = torch.from_numpy(self.bags.sizes[bags])
-        return Step(
-            step.position,
-            step.progress,
-            self.proportions[torch.from_numpy(bags).to(self.device)].float(),
-            torch.arange(len(bags)).repeat_interleave(sizes).to(self.device),
-            (1 / sizes).repeat_interleave(sizes).to(self.device, torch.float32),
-        )
+    def _here(self, values: NDArray[Any]) -> Tensor:
+        return torch.from_numpy(values).to(self.device)
 
 
 def even_cuts(n: int, batch_size: int) -> list[int]:
@@ -169,39 +193,64 @@ def plan(sizes: Ints, batch_size: int, most_bags: int | None = None) -> Ints:
     return np.array(kept)
 
 
+class Shelf:
+    """What several trainings share: arrays that are on a device already, by their identity."""
+
+    def __init__(self) -> None:
+        self.placed: dict[int, tuple[Any, Tensor]] = {}  # with the array, so that it stays itself
+
+    def bytes_of(self, parts: tuple[Any, ...], device: torch.device) -> int:
+        """How much more the device would hold."""
+        new = {id(part): part for part in parts if id(part) not in self.placed}
+        return sum(
+            int(np.prod(part.shape)) * part.dtype.itemsize
+            for part in new.values()
+            if not (isinstance(part, Tensor) and part.is_cuda and part.device == device)
+        )
+
+    def place(self, part: Any, device: torch.device) -> Tensor:
+        """Put an array on the device, once."""
+        if id(part) not in self.placed:
+            self.placed[id(part)] = part, readable_part(part).to(device)
+        return self.placed[id(part)][1]
+
+
 def place(
-    several: tuple[Bags, Bags | None, Bags | None], device: torch.device
+    several: tuple[Bags, Bags | None, Bags | None],
+    device: torch.device,
+    *,
+    limit: int | None = None,
+    shelf: Shelf | None = None,
 ) -> tuple[Instances, Instances | None, Instances | None]:
-    """Put the instances of bags on a device; arrays that bags share are placed once."""
-    placed: dict[int, Tensor] = {}
+    """Bring the instances of bags within reach of a device; arrays they share are placed once.
 
-    def resident(part: Any) -> Tensor:
-        if id(part) not in placed:
-            placed[id(part)] = _tensor(part).to(device)
-        return placed[id(part)]
+    What does not fit into its free memory, or into `limit` bytes, is streamed.
+    """
+    shelf, left = shelf or Shelf(), limit
+    names = ("training", "validation", "test")
 
-    def instances(bags: Bags) -> Instances:
+    def instances(name: str, bags: Bags) -> Instances:
+        nonlocal left
         parts = bags.x if isinstance(bags.x, tuple) else (bags.x,)
-        return Instances(bags, tuple(resident(part) for part in parts), device)
+        needed = shelf.bytes_of(parts, device)
+        room = memory_for(parts, device) if left is None else left
+        where = f"{_mebibytes(needed)} of {name} instances"
+        if needed <= room:
+            left = None if left is None else left - needed
+            if needed and device.type == "cuda":
+                log.info("%s stay on %s.", where, device)
+            resident = tuple(shelf.place(part, device) for part in parts)
+            return Instances(bags, Resident(resident, device))
+        log.info("%s are streamed to %s, with room for %s.", where, device, _mebibytes(room))
+        return Instances(bags, Streamed(tuple(map(readable_part, parts)), device))
 
-    train, *others = several
-    valid, test = (None if bags is None else instances(bags) for bags in others)
-    return instances(train), valid, test
+    train, valid, test = (
+        None if bags is None else instances(name, bags)
+        for name, bags in zip(names, several, strict=True)
+    )
+    assert train is not None
+    return train, valid, test
 
 
-def _tensor(part: Any) -> Tensor:
-    if isinstance(part, Tensor):
-        return part.detach()
-    array = np.ascontiguousarray(part)
-    if array.dtype.kind not in "fiub":
-        raise BagError(
-            f"x is of type {array.dtype}, which a network cannot take.",
-            "Encode it as numbers first: float32, uint8 or int64, say.",
-        )
-    if not array.dtype.isnative or array.dtype.itemsize > 8:  # which torch does not have
-        array = array.astype(
-            np.float64 if array.dtype.kind == "f" else array.dtype.newbyteorder("=")
-        )
-    with warnings.catch_warnings():  # torch warns of arrays it may not write to; it only reads
-        warnings.simplefilter("ignore", UserWarning)
-        return torch.from_numpy(array)
+def _mebibytes(size: int) -> str:
+    return f"{size / 2**20:,.1f} MiB"

@@ -101,18 +101,23 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
 def optimizer_scalars(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
     """Give the settings of an optimiser."""
     groups: list[dict[str, Any]] = optimizer.state_dict()["param_groups"]
-    return groups
+    return [{**group, "lr": float(group["lr"])} for group in groups]  # a tensor on a GPU
 
 
 def load_optimizer(
     optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor], groups: list[dict[str, Any]]
 ) -> None:
-    """Put an optimiser into the state that was saved."""
+    """Put an optimiser into the state that was saved; how it computes stays as it is here."""
+    here = [{**group} for group in optimizer.param_groups]
     state: dict[int, dict[str, Tensor]] = {}
     for key, tensor in tensors.items():
         i, _, name = key.partition(".")
         state.setdefault(int(i), {})[name] = tensor
     optimizer.load_state_dict({"state": state, "param_groups": groups})
+    for group, own in zip(optimizer.param_groups, here, strict=True):
+        group["capturable"] = own["capturable"]
+        if isinstance(own["lr"], Tensor):
+            group["lr"] = own["lr"].fill_(group["lr"])
 
 
 def fingerprint(bags: Bags | None) -> str:

@@ -1,15 +1,20 @@
-"""Where and how the arithmetic is done: device, precision, threads."""
+"""Where and how the arithmetic is done: device, memory, precision, threads, stream."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
+import numpy as np
 import torch
 
 from apportion.config import ConfigError
 
-__all__ = ["device_for", "own_settings", "precision_for"]
+__all__ = ["device_for", "memory_for", "own_stream", "own_threads", "precision_for"]
+
+USABLE = 0.8  # of the memory that is free; the rest is for what training needs besides its data
 
 
 def device_for(name: str) -> torch.device:
@@ -40,15 +45,41 @@ def precision_for(name: str, device: torch.device) -> torch.dtype:
     return torch.bfloat16 if name == "bfloat16" else torch.float32
 
 
+def memory_for(parts: Iterable[Any], device: torch.device) -> int:
+    """How many bytes of instances a device has room for."""
+    if device.type == "cuda":
+        return int(USABLE * torch.cuda.mem_get_info(device)[0])
+    if not any(isinstance(part, np.memmap) for part in parts) or not hasattr(os, "sysconf"):
+        return 2**63  # they are in memory already, or there is no asking
+    return int(USABLE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+
+
 @contextmanager
-def own_settings(device: torch.device, threads: int | None) -> Iterator[None]:
-    """Set the threads, and give them and torch's random state back as they were found."""
+def own_threads(threads: int | None) -> Iterator[None]:
+    """Set the number of threads, and give it back as it was found."""
     before = torch.get_num_threads()
-    cuda = [device.index or 0] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=cuda):
+    try:
+        if threads is not None:
+            torch.set_num_threads(threads)
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def own_stream(device: torch.device) -> Iterator[None]:
+    """Compute on a CUDA stream of one's own: next to other runs, and where graphs can be captured.
+
+    It waits for what the caller has under way, and the caller for what it leaves under way.
+    """
+    if device.type != "cuda":
+        yield
+        return
+    callers: Any = torch.cuda.current_stream(device)
+    own: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    own.wait_stream(callers)
+    with torch.cuda.stream(own):
         try:
-            if threads is not None:
-                torch.set_num_threads(threads)
             yield
         finally:
-            torch.set_num_threads(before)
+            callers.wait_stream(own)

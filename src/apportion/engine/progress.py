@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-__all__ = ["Stopwatch", "brief", "progress_bar", "readable"]
+if TYPE_CHECKING:
+    from rich.progress import TaskID
+
+__all__ = ["Stopwatch", "brief", "progress_bars", "readable"]
 
 SHOWN = {
     "loss": ("loss", "{:.4f}"),
@@ -53,8 +56,10 @@ def _shown(record: Mapping[str, Any], keys: Iterable[str]) -> Iterator[str]:
 
 
 @contextmanager
-def progress_bar(epochs: int, wanted: bool | None) -> Iterator[Callable[[int, str], None]]:
-    """Show a bar with the time left: by default where errors go to a terminal."""
+def progress_bars(
+    epochs: Sequence[int], wanted: bool | None
+) -> Iterator[list[Callable[[int, str], None]]]:
+    """Show a bar for every training, with the time left: by default on a terminal."""
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -72,9 +77,12 @@ def progress_bar(epochs: int, wanted: bool | None) -> Iterator[Callable[[int, st
         TimeRemainingColumn(),
         TextColumn("{task.description}"),
     )
-    with Progress(*columns, console=console, disable=not shown, transient=True) as bar:
-        task = bar.add_task("", total=epochs)
-        yield lambda epoch, text: bar.update(task, completed=epoch, description=text)
+    with Progress(*columns, console=console, disable=not shown, transient=True) as bars:
+
+        def shows(task: TaskID) -> Callable[[int, str], None]:
+            return lambda epoch, text: bars.update(task, completed=epoch, description=text)
+
+        yield [shows(bars.add_task("", total=n)) for n in epochs]
 
 
 class Stopwatch:
@@ -90,5 +98,5 @@ class Stopwatch:
         began = time.perf_counter()
         yield
         if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
+            torch.cuda.current_stream(self.device).synchronize()  # other runs go on
         self.seconds[phase] = round(time.perf_counter() - began, 4)

@@ -9,13 +9,18 @@ instances simply add up. For the other part a first pass without gradients finds
 with :math:`\ell'(m)` held fixed, which again adds up over pieces. Both passes cut the same pieces
 and draw the same random numbers, so the gradient is that of a single pass (but for BatchNorm, which
 normalises each piece by itself).
+
+On a GPU, steps of a shape that many have are recorded as a CUDA graph after a few of them, and the
+others are replays. Steps of several passes are not: their pieces are seeded on the host.
 """
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, Protocol
+from contextlib import contextmanager, nullcontext
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -23,9 +28,19 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 
 from apportion.config import ConfigError
 from apportion.engine.batches import Batch, Instances, Step
-from apportion.engine.streams import generator
+from apportion.engine.capture import CapturedStep, as_recorded
+from apportion.engine.feed import Parts
+from apportion.engine.streams import OwnGenerators, generator
+from apportion.errors import ApportionError
 
-__all__ = ["Losses", "Stepper", "frozen_statistics"]
+__all__ = ["Losses", "Mode", "Stepper", "frozen_statistics"]
+
+log = logging.getLogger("apportion")
+
+Mode = Literal["eager", "captured", "compiled"]
+
+WARM_UP = 3  # steps of a shape before it is recorded
+MOST_GRAPHS = 4  # each keeps the memory of a step
 
 
 class Losses(Protocol):
@@ -50,14 +65,65 @@ class Stepper:
         *,
         precision: torch.dtype,
         instances_per_pass: int,
-        augment: Callable[[tuple[Tensor, ...], torch.Generator], tuple[Tensor, ...]],
+        augment: Callable[[Parts, torch.Generator], Parts],
+        mode: Mode = "eager",
+        generators: OwnGenerators | None = None,
     ) -> None:
         self.model, self.optimizer, self.losses = model, optimizer, losses
         self.instances, self.precision, self.augment = instances, precision, augment
-        self.most = instances_per_pass
+        self.most, self.mode = instances_per_pass, mode
+        self.generators = generators
+        self.progress = torch.zeros((), dtype=torch.float64, device=instances.device)
+        self.warm = Counter[tuple[int, int]]()
+        self.graphs: dict[tuple[int, int], CapturedStep] = {}
 
     def __call__(self, step: Step) -> Tensor:
         """Take one step, and give its loss without waiting for the device."""
+        self.progress.fill_(step.progress)
+        if step.shape in self.graphs:
+            return self.graphs[step.shape](step)
+        recordable = self.mode != "eager" and step.typical and step.x is not None
+        if not recordable or len(self.graphs) == MOST_GRAPHS:
+            with self.generators or nullcontext():
+                return self.take(step)
+        try:
+            with (
+                self.generators or nullcontext(),
+                as_recorded(self.model, compiled=self.mode == "compiled"),
+            ):
+                return self._recorded(step)
+        except ApportionError:
+            raise
+        except Exception as error:  # noqa: BLE001 (compilers raise anything)
+            self._do_without(error, step)
+        return self(step)
+
+    def _recorded(self, step: Step) -> Tensor:
+        """Take a step on the way to a recording, or record it and take it so."""
+        self.warm[step.shape] += 1
+        if self.warm[step.shape] <= WARM_UP:
+            return self.take(step)
+        self.graphs[step.shape] = CapturedStep(self.take, step)
+        how = " of compiled kernels" if self.mode == "compiled" else ""
+        log.info("Steps of %d instances are one CUDA graph%s.", len(step.position), how)
+        return self.graphs[step.shape](step)
+
+    def _do_without(self, error: Exception, step: Step) -> None:
+        """Fall back to what needs less of the model and the method; say why."""
+        recording = self.warm[step.shape] > WARM_UP
+        if self.mode == "captured" and not recording:
+            raise error
+        cause = error.__context__ if recording and error.__context__ is not None else error
+        reason = f"{type(cause).__name__}: {str(cause).strip().splitlines()[0]}"
+        what = "compiled" if self.mode == "compiled" else "recorded as a CUDA graph"
+        log.warning("Steps cannot be %s, and are slower without: %s", what, reason)
+        self.mode = "captured" if self.mode == "compiled" else "eager"
+        self.warm.clear()
+        if recording and self.generators is not None:
+            self.generators.renew()
+
+    def take(self, step: Step) -> Tensor:
+        """Take one step, kernel by kernel."""
         self.optimizer.zero_grad(set_to_none=True)
         device = self.instances.device.type
         with torch.autocast(device, self.precision, enabled=self.precision is not torch.float32):
@@ -68,10 +134,11 @@ class Stepper:
 
     def one_pass(self, step: Step) -> Tensor:
         """Put the gradient into the parameters."""
-        batch, logits = self._forward(step, slice(None))
+        ((piece, x),) = self.instances.pieces(step, self.most)
+        batch, logits = self._forward(step, piece, x)
         parts = [self.losses.instance_loss(self.model, batch, logits)]
         if step.proportions is not None:
-            means = _sums(step, slice(None), logits)
+            means = _sums(step, piece, logits)
             parts.append(self.losses.bag_loss(means, step.proportions))
         given = [part for part in parts if part is not None]
         if not given:
@@ -85,23 +152,22 @@ class Stepper:
 
     def two_passes(self, step: Step) -> Tensor:
         """Put the same gradient into the parameters, piece by piece."""
-        pieces = step.pieces(self.most)
-        seed = int(torch.randint(2**62, ()))
+        seed = 1 + int(torch.randint(2**62, ()))
         loss, slope = torch.zeros((), device=self.instances.device), None
         if step.proportions is not None:
             means = torch.zeros_like(step.proportions)
             with torch.no_grad(), frozen_statistics(self.model):
-                for i, piece in enumerate(pieces):
+                for i, (piece, x) in enumerate(self.instances.pieces(step, self.most)):
                     self._reseed(seed + i)
-                    means += _sums(step, piece, self._forward(step, piece)[1])
+                    means += _sums(step, piece, self._forward(step, piece, x)[1])
             torch.clear_autocast_cache()  # its weights know no gradients in older torch
             means.requires_grad_()
             if (bag_loss := self.losses.bag_loss(means, step.proportions)) is not None:
                 (slope,) = torch.autograd.grad(bag_loss, means)
                 loss += bag_loss.detach()
-        for i, piece in enumerate(pieces):
+        for i, (piece, x) in enumerate(self.instances.pieces(step, self.most)):
             self._reseed(seed + i)
-            batch, logits = self._forward(step, piece)
+            batch, logits = self._forward(step, piece, x)
             part = logits.new_zeros(())
             if (instance_loss := self.losses.instance_loss(self.model, batch, logits)) is not None:
                 part = part + instance_loss * (len(batch.position) / len(step.position))
@@ -109,13 +175,12 @@ class Stepper:
             if slope is not None:
                 part = part + (slope * _sums(step, piece, logits)).sum()
             torch.autograd.backward(part)
-        self._reseed(seed + len(pieces))
+        self._reseed(seed - 1)
         return loss
 
-    def _forward(self, step: Step, piece: slice) -> tuple[Batch, Tensor]:
-        position = step.position[piece]
-        x = self.instances.rows(self.instances.index.index_select(0, position))
-        batch = Batch(self.augment(x, generator(self.instances.device)), position, step.progress)
+    def _forward(self, step: Step, piece: slice, x: Parts) -> tuple[Batch, Tensor]:
+        changed = self.augment(x, generator(self.instances.device))
+        batch = Batch(changed, step.position[piece], self.progress)
         return batch, self.model(*batch.x).float()
 
     def _reseed(self, seed: int) -> None:

@@ -79,15 +79,16 @@ class PiConsistency(Proportions):
         return weight * distance
 
 
-def ramp(progress: float, length: float) -> float:
+def ramp(progress: Tensor, length: float) -> Tensor:
     """Rise along a sigmoid from almost 0 to 1 over a share of the training.
 
     Examples
     --------
-    >>> [round(ramp(progress, 0.4), 4) for progress in (0.0, 0.2, 0.4, 1.0)]
-    [0.0067, 0.2865, 1.0, 1.0]
+    >>> ramp(torch.tensor([0.0, 0.2, 0.4, 1.0]), 0.4)
+    tensor([0.0067, 0.2865, 1.0000, 1.0000])
     """
-    return math.exp(-5 * (1 - progress / length) ** 2) if progress < length else 1.0
+    left = (1 - progress / length).clamp_min(0) if length else torch.zeros_like(progress)
+    return torch.exp(-5 * left**2)
 
 
 def check_settings(**settings: float) -> None:

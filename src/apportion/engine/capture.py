@@ -1,0 +1,77 @@
+"""A step as a CUDA graph: the whole of it is launched at once, and nothing waits for Python.
+
+A graph is a recording of kernels and of the memory they use, so that a replay does what was
+recorded to whatever that memory holds by then: the network, the optimiser's state, the labels and
+the progress are changed in place, and the instances of a step are copied to where the recorded one
+had them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from apportion.engine.batches import Step
+from apportion.nets import parts
+
+__all__ = ["CapturedStep", "as_recorded"]
+
+
+class CapturedStep:
+    """A recorded step, for all steps of its shape.
+
+    The step must have been taken a few times before, on the current stream: libraries allocate
+    what they need when they are first used, which cannot be recorded.
+    """
+
+    def __init__(self, take: Callable[[Step], Tensor], like: Step) -> None:
+        assert like.x is not None
+        names = ("position", "proportions", "bag", "weight")
+        given = {name: t for name in names if (t := getattr(like, name)) is not None}
+        own: dict[str, Any] = {name: tensor.clone() for name, tensor in given.items()}
+        self.step = replace(like, x=tuple(part.clone() for part in like.x), **own)
+        self.graph = torch.cuda.CUDAGraph()
+        # Only calls of this thread could spoil the recording: other runs go on in theirs.
+        with torch.cuda.graph(
+            self.graph,
+            stream=torch.cuda.current_stream(like.position.device),
+            capture_error_mode="thread_local",
+        ):
+            self.loss = take(self.step)
+
+    def __call__(self, step: Step) -> Tensor:
+        """Take a step, and give its loss without waiting for it."""
+        for own, new in zip(_tensors(self.step), _tensors(step), strict=True):
+            own.copy_(new)
+        self.graph.replay()
+        return self.loss.clone()
+
+
+def _tensors(step: Step) -> list[Tensor]:
+    assert step.x is not None
+    given = (step.position, step.proportions, step.bag, step.weight, *step.x)
+    return [tensor for tensor in given if tensor is not None]
+
+
+@contextmanager
+def as_recorded(model: nn.Module, *, compiled: bool) -> Iterator[None]:
+    """Take steps as they will be recorded, until the end of the block.
+
+    If asked for, torch compiles the model and, for methods that call it by itself, the network
+    within; random numbers stay those of steps that are not compiled. What the caller has compiled
+    stays as it is.
+    """
+    modules: list[Any] = [model, parts(model)[1]] if compiled else []
+    modules = [module for module in modules if module._compiled_call_impl is None]
+    for module in modules:
+        module.compile(dynamic=False, options={"fallback_random": True})
+    try:
+        yield
+    finally:
+        for module in modules:
+            module._compiled_call_impl = None

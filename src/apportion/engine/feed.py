@@ -1,0 +1,130 @@
+"""Where the rows of x come from: the device that holds them, or a stream to it.
+
+Data that fit stay on the device as they are stored; a batch is gathered there. Data that do not are
+read where they lie, in host memory or a mapped file, by a thread that is a few batches ahead; on a
+GPU they travel through pinned buffers on a stream of their own while it computes. Both give the
+same batches.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from apportion.bags import BagError
+
+__all__ = ["Feed", "Parts", "Resident", "Streamed", "readable_part"]
+
+Ints = NDArray[np.int64]
+Parts = tuple[Tensor, ...]
+
+AHEAD = 3  # batches that are read before they are needed
+
+
+class Resident:
+    """Rows on the device that computes."""
+
+    def __init__(self, parts: Parts, device: torch.device) -> None:
+        self.parts, self.device = parts, device
+
+    def gather(self, rows: Tensor) -> Parts:
+        """Give some rows."""
+        return _as_networks_take(part.index_select(0, rows) for part in self.parts)
+
+    def batches(self, rows: Ints, spans: Iterable[tuple[int, int]]) -> Iterator[Parts]:
+        """Give the rows of one span after the other; a span is a first place in `rows` and an end.
+
+        The rows reach the device once, not batch by batch.
+        """
+        on_device = torch.from_numpy(rows).to(self.device)
+        for first, end in spans:
+            yield self.gather(on_device[first:end])
+
+
+class Streamed:
+    """Rows that are read where they lie, ahead of their use."""
+
+    def __init__(self, parts: Parts, device: torch.device) -> None:
+        self.parts, self.device = parts, device
+        # A stream of its own: copies go on while the GPU computes.
+        on_gpu = device.type == "cuda"
+        self.stream: Any = torch.cuda.Stream(device) if on_gpu else None  # type: ignore[no-untyped-call]
+
+    def gather(self, rows: Tensor) -> Parts:
+        """Give some rows."""
+        host = rows.cpu().numpy()
+        return next(self.batches(host, [(0, len(host))]))
+
+    def batches(self, rows: Ints, spans: Iterable[tuple[int, int]]) -> Iterator[Parts]:
+        """Give the rows of one span after the other."""
+        with ThreadPoolExecutor(1, "apportion-reader") as reader:
+            reads: deque[Future[tuple[Parts, Any]]] = deque()
+            for first, end in spans:
+                reads.append(reader.submit(self._read, rows[first:end]))
+                if len(reads) > AHEAD:
+                    yield self._arrived(*reads.popleft().result())
+            while reads:
+                yield self._arrived(*reads.popleft().result())
+
+    def _read(self, rows: Ints) -> tuple[Parts, Any]:
+        """Read rows; on a GPU, start their copies and give the event of their arrival."""
+        on_gpu = self.stream is not None
+        read = [_taken(part, rows, pinned=on_gpu) for part in self.parts]
+        if self.stream is None:
+            return tuple(read), None
+        with torch.cuda.stream(self.stream):
+            sent = tuple(part.to(self.device, non_blocking=True) for part in read)
+            return sent, self.stream.record_event()
+
+    def _arrived(self, parts: Parts, event: Any) -> Parts:
+        if event is not None:
+            user = torch.cuda.current_stream(self.device)
+            user.wait_event(event)
+            for part in parts:
+                part.record_stream(user)
+        return _as_networks_take(parts)
+
+
+Feed = Resident | Streamed
+
+
+def _taken(part: Tensor, rows: Ints, *, pinned: bool) -> Tensor:
+    """Copy rows into a buffer."""
+    buffer = torch.empty((len(rows), *part.shape[1:]), dtype=part.dtype, pin_memory=pinned)
+    try:  # numpy stays in this thread, torch would take those that compute
+        np.take(part.numpy(), rows, axis=0, out=buffer.numpy(), mode="clip")
+    except TypeError:  # but it does not have all of torch's types and devices
+        buffer.copy_(part[torch.from_numpy(rows).to(part.device)])
+    return buffer
+
+
+def _as_networks_take(parts: Iterable[Tensor]) -> Parts:
+    """float64 as float32, everything else as it is stored."""
+    return tuple(part.float() if part.dtype is torch.float64 else part for part in parts)
+
+
+def readable_part(part: Any) -> Tensor:
+    """Give an array as a tensor; one that torch can read as it is, a mapped file say, in place."""
+    if isinstance(part, Tensor):
+        return part.detach()
+    array = np.ascontiguousarray(part)
+    if array.dtype.kind not in "fiub":
+        raise BagError(
+            f"x is of type {array.dtype}, which a network cannot take.",
+            "Encode it as numbers first: float32, uint8 or int64, say.",
+        )
+    if array.dtype.itemsize > 8 or not array.dtype.isnative:  # which torch does not have
+        array = array.astype(
+            np.float64 if array.dtype.itemsize > 8 else array.dtype.newbyteorder("=")
+        )
+    with warnings.catch_warnings():  # torch warns of arrays it may not write to; it only reads
+        warnings.simplefilter("ignore", UserWarning)
+        return torch.from_numpy(array)
