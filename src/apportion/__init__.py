@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from apportion.bags import BagError, Bags, counts_from_proportions
     from apportion.config import ConfigError, TrainConfig
     from apportion.errors import ApportionError
+    from apportion.many import fit_many
     from apportion.methods import (
         METHODS,
         Method,
@@ -55,6 +56,7 @@ __all__ = [
     "assign",
     "counts_from_proportions",
     "fit",
+    "fit_many",
 ]
 
 # Where each public name lives.
@@ -78,6 +80,7 @@ _HOME = {
     "Run": "apportion.run",
     "RunError": "apportion.run",
     "fit": "apportion.train",
+    "fit_many": "apportion.many",
     "History": "apportion.train",
     "TrainingError": "apportion.train",
 }
