@@ -1,37 +1,43 @@
 """One epoch of ours, by phases, beside two other ways to write it, in one run.
 
-    python benchmarks/epoch.py [--size 1024] [--bags 2] [--decisions 100] [--device auto]
+    python benchmarks/epoch.py [--instances 102400] [--sizes 64 1024 4096] [--together 4]
+                               [--decisions 100] [--device auto]
 
-The network is the paper's ResNet-18 on 32 × 32 images of random pixels, the method `fpl`, the
-preset `paper`. Beside it:
+The network is the paper's ResNet-18 on 32 × 32 images of random pixels, the preset `paper`, the
+method `fpl`, with as many instances again to validate on; on a GPU also several runs together, and
+`proportion-loss`. Beside it:
 
 - *bare*: a hand-written PyTorch loop over the same tensors, network, optimiser and precision, which
   only trains;
 - *as published*: in the manner of the authors' code: images transformed one by one in a DataLoader,
   confidences bag by bag, and a binary programme for every bag's labels, solved by CBC through
-  python-mip (`pip install mip`; without it that line is left out).
+  python-mip (`pip install mip`; without it that line is left out). Training and confidences are
+  measured on 10,240 instances at most, the binary programme on three bags, and scaled up.
 
-The decisions are measured on `--decisions` bags, the binary programme on three of them. Prints the
-seconds of an epoch, and ratios.
+Prints the seconds of an epoch (medians over epochs after the first three), and ratios.
 """
 
 from __future__ import annotations
 
 import argparse
 import logging
+import sys
 import time
+from itertools import pairwise
 
 import numpy as np
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from apportion import Bags, OnlinePseudoLabels, TrainConfig, fit
+from apportion import Bags, OnlinePseudoLabels, TrainConfig, fit, fit_many
 from apportion.data.protocols import rand
 from apportion.engine.device import device_for, precision_for
 from apportion.nets import Normalized, resnet18
 
+CPU = torch.device("cpu")
 CLASSES = 10
+WARM_UP = 3  # epochs: compiling, recording, trying kernels
 MEAN = 255 * np.array([0.5071, 0.4865, 0.4409], np.float32).reshape(3, 1, 1)
 STD = 255 * np.array([0.2673, 0.2564, 0.2762], np.float32).reshape(3, 1, 1)
 
@@ -51,12 +57,67 @@ def seconds(do, device):
     return time.perf_counter() - began
 
 
-def ours(bags, config):
-    """The median seconds of each phase, without the first epoch."""
-    logging.getLogger("apportion").setLevel(logging.ERROR)
-    history = fit(network("cpu"), bags, method="fpl", config=config, progress=False)
-    measured = history["seconds"][1:]
-    return {phase: float(np.median([s[phase] for s in measured])) for phase in measured[0]}
+def drawn(instances, size):
+    """Bags to train on and to validate on, from 35 and 15 images for every 102."""
+    rng = np.random.default_rng(0)
+    pools = []
+    for share in (0.35, 0.15):
+        n = max(round(share * instances), 4 * size)
+        labels = rng.integers(CLASSES, size=n)
+        x = rng.integers(256, size=(n, 3, 32, 32), dtype=np.uint8)
+        members = rand(labels, size, instances // size, seed=0).members
+        pools.append(Bags.from_members(x, members, labels=labels, classes=range(CLASSES)))
+    return pools
+
+
+class Clock:
+    """The times at which epochs ended."""
+
+    def __init__(self):
+        self.ends = []
+
+    def __call__(self, *_):
+        self.ends.append(time.perf_counter())
+
+    def median(self):
+        return float(np.median([b - a for a, b in pairwise(self.ends[WARM_UP - 1 :])]))
+
+
+def ours(train, valid, config, method="fpl"):
+    """The median seconds of a whole epoch, and of each of its phases."""
+    clock = Clock()
+    history = fit(
+        network("cpu"),
+        train,
+        valid,
+        method=method,
+        config=config,
+        on_epoch=clock,
+        progress=False,
+    )
+    measured = history["seconds"][WARM_UP:]
+    phases = {phase: float(np.median([s[phase] for s in measured])) for phase in measured[0]}
+    return clock.median(), phases
+
+
+def together(train, valid, config, n):
+    """The seconds of an epoch of one of several runs: time over run-epochs while all are at it."""
+    clocks = [Clock() for _ in range(n)]
+    jobs = [
+        {
+            "model": network("cpu"),
+            "train": train,
+            "valid": valid,
+            "config": config,
+            "on_epoch": clock,
+        }
+        for clock in clocks
+    ]
+    fit_many(jobs, at_once=n, progress=False)
+    first = max(clock.ends[WARM_UP - 1] for clock in clocks)
+    last = min(clock.ends[-1] for clock in clocks)
+    done = sum(first < end <= last for clock in clocks for end in clock.ends)
+    return (last - first) / done
 
 
 def bare(bags, config, device):
@@ -79,7 +140,7 @@ def bare(bags, config, device):
             loss.backward()
             optimizer.step()
 
-    return float(np.median([seconds(epoch, device) for _ in range(config.epochs)][1:]))
+    return float(np.median([seconds(epoch, device) for _ in range(4)][1:]))
 
 
 class Images(Dataset):
@@ -98,12 +159,14 @@ class Images(Dataset):
 
 
 def as_published(bags, config, device):
-    """The seconds of training and of confidences, each once."""
+    """The seconds of training and of confidences, each once, scaled from some of the bags."""
+    some = bags.subset(slice(0, max(1, 10_240 // int(bags.sizes[0]))))
+    scale = bags.n_bags / some.n_bags
     model = network(device).network
     optimizer = torch.optim.Adam(model.parameters(), lr=config.learning_rate)
-    labels = np.random.default_rng(0).integers(CLASSES, size=bags.n_instances)
+    labels = np.random.default_rng(0).integers(CLASSES, size=some.n_instances)
     loader = DataLoader(
-        Images(bags.x[bags.index], labels), config.batch_size, shuffle=True, num_workers=2
+        Images(some.x[some.index], labels), config.batch_size, shuffle=True, num_workers=2
     )
 
     def train():
@@ -118,12 +181,12 @@ def as_published(bags, config, device):
     @torch.no_grad()
     def confidences():
         model.eval()
-        for bag in range(bags.n_bags):
-            rows = Images(bags.x[bags.rows(bag)], np.zeros(bags.sizes[bag]))
+        for bag in range(some.n_bags):
+            rows = Images(some.x[some.rows(bag)], np.zeros(some.sizes[bag]))
             for images, _ in DataLoader(rows, len(rows)):
                 model(images.to(device)).softmax(dim=1).cpu().numpy()
 
-    return {"train": seconds(train, device), "confidence": seconds(confidences, device)}
+    return scale * seconds(train, device), scale * seconds(confidences, device)
 
 
 def decisions(n_bags, size):
@@ -132,9 +195,7 @@ def decisions(n_bags, size):
     counts = rng.multinomial(size, rng.dirichlet(np.full(CLASSES, 2.0), n_bags))
     bag = np.repeat(np.arange(n_bags), size)
     bags = Bags.from_rows(np.zeros((len(bag), 1)), bag, counts, counts=True)
-    state = OnlinePseudoLabels(eta=5).start(
-        bags, epochs=400, device=torch.device("cpu"), seed=0, threads=None
-    )
+    state = OnlinePseudoLabels(eta=5).start(bags, epochs=400, device=CPU, seed=0, threads=None)
     logits = torch.from_numpy(rng.normal(size=(len(bag), CLASSES))).float()
     times = []
     for epoch in range(1, 8):
@@ -162,49 +223,76 @@ def binary_programme(cost, counts):
     model.optimize()
 
 
-CPU = torch.device("cpu")
+def published_decisions(costs, bags, n_bags):
+    """The seconds of as many binary programmes, from three of them; None without python-mip."""
+    times = []
+    try:
+        for bag in range(3):
+            own = costs[bags.offsets[bag] : bags.offsets[bag + 1]]
+            began = time.perf_counter()
+            binary_programme(own, bags.counts[bag])
+            times.append(time.perf_counter() - began)
+    except ImportError:
+        return None
+    return float(np.median(times)) * n_bags
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--size", type=int, default=1024, help="instances in a bag")
-    parser.add_argument("--bags", type=int, default=2, help="bags to train on")
-    parser.add_argument("--decisions", type=int, default=100, help="bags to decide about")
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--instances", type=int, help="to train on: 2,048, or 102,400 on a GPU")
+    parser.add_argument("--sizes", type=int, nargs="+", help="of bags: 1024, or three on a GPU")
+    parser.add_argument("--together", type=int, nargs="+", default=[4], help="runs on a GPU")
+    parser.add_argument("--decisions", type=int, default=100, help="bags to decide about")
+    parser.add_argument("--epochs", type=int, help="5, or 20 on a GPU")
     options = parser.parse_args()
+    logging.getLogger("apportion").setLevel(logging.ERROR)
     device = device_for(options.device)
-    config = TrainConfig.preset("paper", epochs=4, device=options.device)
-    rng = np.random.default_rng(0)
-    labels = rng.integers(CLASSES, size=4 * options.size)
-    x = rng.integers(256, size=(len(labels), 3, 32, 32), dtype=np.uint8)
-    members = rand(labels, options.size, options.bags, seed=0).members
-    bags = Bags.from_members(x, members, labels=labels, classes=range(CLASSES))
+    on_gpu = device.type == "cuda"
+    instances = options.instances or (102_400 if on_gpu else 2_048)
+    sizes = options.sizes or ([64, 1024, 4096] if on_gpu else [1024])
+    config = TrainConfig.preset(
+        "paper",
+        epochs=options.epochs or (20 if on_gpu else 5),
+        device=options.device,
+        steps="compiled",  # as the preset's 400 epochs would be, and these few would not
+    )
+    name = torch.cuda.get_device_name(device) if on_gpu else "the CPU"
+    print(f"{instances:,} instances to train and as many to validate on, {name}")
+    print(f"Python {sys.version.split()[0]}, torch {torch.__version__}\n")
 
-    own, loop = ours(bags, config), bare(bags, config, device)
-    published = as_published(bags, config, device)
-    print(f"{options.bags} bags of {options.size} images on {device}, torch {torch.__version__}")
-    print(
-        f"train       ours {own['train']:.3f} s · bare {loop:.3f} s ({own['train'] / loop:.2f}×)"
-        f" · as published {published['train']:.3f} s ({published['train'] / own['train']:.1f}×)"
-    )
-    print(
-        f"confidence  ours {own['confidence']:.3f} s · as published {published['confidence']:.3f} s"
-        f" ({published['confidence'] / own['confidence']:.1f}×)"
-    )
-    decided, costs, many = decisions(options.decisions, options.size)
-    print(f"labels      {options.decisions} bags: ours {decided:.4f} s", end="", flush=True)
-    try:
-        times = []
-        for bag in range(3):
-            own_costs = costs[many.offsets[bag] : many.offsets[bag + 1]]
-            began = time.perf_counter()
-            binary_programme(own_costs, many.counts[bag])
-            times.append(time.perf_counter() - began)
-    except ImportError:
+    for size in sizes:
+        train, valid = drawn(instances, size)
+        whole, phases = ours(train, valid, config)
+        by_phase = " · ".join(f"{phase} {value:.3f}" for phase, value in phases.items())
+        print(f"fpl, bags of {size}: {whole:.3f} s an epoch ({by_phase})", flush=True)
+    size = 1024 if 1024 in sizes else sizes[0]
+    train, valid = drawn(instances, size)
+    whole, phases = ours(train, valid, config)
+    if on_gpu:
+        for n in options.together:
+            each = together(train, valid, config, n)
+            print(f"{n} runs together: {each:.3f} s a run-epoch ({whole / each:.2f}× one alone)")
+        small, others = drawn(instances, 64)
+        took, by = ours(small, others, config, "proportion-loss")
+        print(f"proportion-loss, 4 bags of 64 a step: {took:.3f} s (training {by['train']:.3f})")
+
+    loop = bare(train, config, device)
+    theirs = as_published(train, config, device)
+    print(f"\ntraining     ours {phases['train']:.3f} s · bare {loop:.3f} s ", end="")
+    print(f"({phases['train'] / loop:.2f}×) · as published {theirs[0]:.2f} s")
+    print(f"confidences  ours {phases['confidence']:.3f} s · as published {theirs[1]:.2f} s")
+    decided, costs, many = decisions(options.decisions, size)
+    labels = published_decisions(costs, many, options.decisions)
+    print(f"labels       {options.decisions} bags of {size}: ours {decided:.4f} s", end="")
+    if labels is None:
         print(" · as published not measured: python-mip is not installed")
     else:
-        theirs = float(np.median(times)) * options.decisions
-        print(f" · as published {theirs:.1f} s, from three of them ({theirs / decided:,.0f}×)")
+        print(f" · as published {labels:.1f} s ({labels / decided:,.0f}×)")
+    published = sum(theirs) + (labels or 0)
+    without = " without its label decisions" if labels is None else ""
+    print(f"whole epoch  ours {whole:.3f} s · as published {published:.1f} s{without}", end="")
+    print(f" ({published / whole:,.0f}×)")
 
 
 if __name__ == "__main__":
