@@ -161,8 +161,9 @@ class PseudoLabels(Supervision):
         latest = self.unlikelihood(confidence, self.labels)  # line 7: L[t]
         self.total += latest
         self.played += float(latest.gather(1, self.labels[:, None]).double().sum())
-        perturbed = _copy(self.total if self.accumulate else latest)
+        decisive = self.total if self.accumulate else latest
         del latest  # at most four matrices (N, C) at a time
+        perturbed = _copy(decisive)
         add_noise(perturbed, self.eta, self.seed, epoch, self.threads)  # line 8
         decided = assign(  # line 9: Eq. 5, solved exactly by Eq. 6
             perturbed, self.bags.counts, self.bags.offsets, prices=self.prices, threads=self.threads
