@@ -87,7 +87,7 @@ def in_a_process_of_its_own(setting):
 
 def least(settings, repeats):
     """What each setting takes at best, all of them measured in turn."""
-    found = [[] for _ in settings]
+    found: list[list[dict]] = [[] for _ in settings]
     for _ in range(repeats):
         for results, setting in zip(found, settings, strict=True):
             results.append(in_a_process_of_its_own({**DEFAULTS, **setting}))
