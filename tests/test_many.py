@@ -20,6 +20,7 @@ from apportion import many
 from apportion.bags import BagError
 from apportion.config import ConfigError
 from apportion.many import fit_many
+from apportion.nets import Normalized
 from apportion.run import Run
 from apportion.train import History, TrainingError, fit
 from tests.conformance import config_for, toy_bags, toy_network
@@ -234,9 +235,9 @@ def test_every_job_has_a_bar(monkeypatch):
 # -------------------------------------------------------------------------------------- refusals
 
 
-@pytest.mark.parametrize("at_once", [0, -2])
-def test_less_than_one_at_once_is_refused(at_once):
-    with pytest.raises(ConfigError, match=rf"at_once is {at_once}\.\n  Let it be 1 or more"):
+@pytest.mark.parametrize("at_once", [0, -2, 11])
+def test_less_than_one_at_once_is_refused_and_so_is_too_much(at_once):
+    with pytest.raises(ConfigError, match=rf"at_once is {at_once}\.\n  Let it be from 1 to 10"):
         fit_many([job()], at_once=at_once)
 
 
@@ -280,9 +281,22 @@ def test_two_jobs_with_the_same_model_are_refused():
     jobs = [job(), job(), job()]
     jobs[2]["model"] = jobs[0]["model"]
     before = {name: value.clone() for name, value in jobs[0]["model"].state_dict().items()}
-    with pytest.raises(ConfigError, match=r"jobs 0 and 2 have the same model\.\n  .*deepcopy"):
+    with pytest.raises(ConfigError, match=r"jobs 0 and 2 have the same weights\.\n  .*deepcopy"):
         fit_many(jobs)
     assert identical(jobs[0]["model"].state_dict(), before)
+
+
+def test_two_models_around_the_same_network_are_refused():
+    jobs = [job(), job()]
+    jobs[1]["model"] = Normalized(jobs[0]["model"].network, [0.0, 0.0], [1.0, 1.0])
+    with pytest.raises(ConfigError, match="jobs 0 and 1 have the same weights"):
+        fit_many(jobs)
+
+
+def test_input_that_is_refused_names_its_job():
+    with pytest.raises(TrainingError, match="the model is None") as caught:
+        fit_many([job(), {**job(), "model": None}])
+    assert caught.value.__notes__ == ["This was job 1; they are counted from 0."]
 
 
 def folders(path: Path) -> dict[str, Any]:
@@ -323,7 +337,7 @@ def test_a_job_that_fails_keeps_no_other_from_its_end(tmp_path, separately):
         fit_many(jobs)
     (error,) = caught.value.exceptions
     assert isinstance(error, ZeroDivisionError)
-    assert error.__notes__ == ["This was job 1 of 4."]
+    assert error.__notes__ == ["This was job 1 of 4; they are counted from 0."]
     for i in (0, 2, 3):
         assert identical(jobs[i]["model"].state_dict(), separately[i].selected)
     again = different()
@@ -339,7 +353,7 @@ def test_all_that_fail_are_told_in_the_order_of_the_jobs():
     errors = caught.value.exceptions
     assert [type(error) for error in errors] == [ZeroDivisionError, ConfigError, ZeroDivisionError]
     assert [error.__notes__ for error in errors] == [
-        [f"This was job {number} of 4."] for number in (0, 2, 3)
+        [f"This was job {number} of 4; they are counted from 0."] for number in (0, 2, 3)
     ]
     assert caught.value.split(ConfigError)[0] is not None  # except* tells them apart
 

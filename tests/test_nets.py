@@ -270,7 +270,7 @@ def test_every_weight_learns(name, device):
 def test_weights_stay_where_they_are_on_the_cpu(dimensions):
     network = resnet18(4) if dimensions == 2 else conv1d(3, 4)
     before = {name: (w, w.stride()) for name, w in network.named_parameters()}
-    nets.in_layout_of(torch.device("cpu"), nn.Sequential(network))
+    nets.move_to(torch.device("cpu"), nn.Sequential(network))
     for name, weight in network.named_parameters():
         assert weight is before[name][0]
         assert weight.stride() == before[name][1]

@@ -11,7 +11,7 @@ from torch import nn
 
 from apportion import _resnet
 from apportion._resnet import ResNet
-from apportion.nets import conv1d, in_layout_of, resnet18
+from apportion.nets import conv1d, move_to, resnet18
 
 
 @pytest.fixture(autouse=True)
@@ -171,7 +171,7 @@ def test_a_gpu_gives_the_logits_and_gradients_of_the_cpu(size):
     network = lively(resnet18(4)).double()
     x = 10 * torch.randn(3, 3, *size, dtype=torch.float64)
     logits, slopes = learned(network, x)
-    in_layout_of(torch.device("cuda"), network)
+    move_to(torch.device("cuda"), network)
     weight = dict(network.named_parameters())["conv1.weight"]
     assert weight.is_contiguous(memory_format=torch.channels_last)
     ours, found = learned(network, x.cuda())

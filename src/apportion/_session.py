@@ -17,12 +17,12 @@ from apportion.augment import augmented
 from apportion.bags import Bags
 from apportion.config import TrainConfig
 from apportion.engine.batches import Instances, Shelf, place
-from apportion.engine.device import precision_for
+from apportion.engine.device import precision_for, stream_for
 from apportion.engine.step import Mode, Stepper
 from apportion.engine.streams import OwnGenerators
 from apportion.methods import Method, Supervision
 from apportion.metrics import bag_means, proportion_error, share_equal
-from apportion.nets import in_layout_of
+from apportion.nets import move_to
 
 log = logging.getLogger("apportion")
 
@@ -100,7 +100,7 @@ class Session:
             capturable=on_gpu,
         )
         self.rate: float | None = None  # of the last step
-        self.aside: Any = torch.cuda.Stream(device) if on_gpu else None  # type: ignore[no-untyped-call]
+        self.aside = stream_for("aside", device)
         self.ahead: dict[str, Tensor] = {}  # confidences on that stream
         self.settled = False
         self.step = Stepper(
@@ -119,7 +119,7 @@ class Session:
         """Bring model and data to the device, and see that they go together."""
         memory = self.config.device_memory
         limit = None if memory is None else int(memory * 2**30)
-        in_layout_of(self.device, self.model)
+        move_to(self.device, self.model)
         self.on_train, self.on_valid, self.on_test = place(
             (self.train, self.valid, self.test), self.device, limit=limit, shelf=shelf
         )
@@ -136,8 +136,9 @@ class Session:
         if self.config.steps != "auto":
             return self.config.steps
         per_epoch = -(-self.train.n_instances // self.config.batch_size)
-        if self.method.unit == "bags" and self.config.bags_per_step is not None:
-            per_epoch = -(-self.train.n_bags // self.config.bags_per_step)
+        if self.method.unit == "bags":
+            n_bags, per_step = self.train.n_bags, self.config.bags_per_step
+            per_epoch = min(per_epoch, n_bags) if per_step is None else -(-n_bags // per_step)
         n_steps = per_epoch * self.config.epochs
         return "compiled" if n_steps >= WORTH_COMPILING else "captured"
 
@@ -161,7 +162,7 @@ class Session:
         """Have torch's generators, and what else is one for a process, for an epoch.
 
         On a GPU, where runs go side by side, only for the first epoch: that is when kernels are
-        compiled, tried, loaded and recorded, which must not happen in two runs at once. Later on a
+        compiled, loaded and recorded, which must not happen in two runs at once. Later on a
         step that needs the generators takes its turn by itself.
         """
         alone = self.device.type == "cpu" or not self.settled
@@ -171,6 +172,8 @@ class Session:
     def train_epoch(self, epoch: int) -> float:
         """Train on every instance once; give the mean loss."""
         self.generators.reseed(self.config.seed, epoch)
+        self.step.begin_epoch()
+        self.ahead.clear()
         self.model.train()
         losses, weights = [], []
         for step in self.on_train.steps(self.method.unit, self.config, epoch):
@@ -263,7 +266,8 @@ class Session:
             history.selected = _copy(self.model)
 
     def finish(self) -> History:
-        """Leave the selected weights in the model."""
+        """Leave the selected weights in the model, and no gradients."""
+        self.optimizer.zero_grad(set_to_none=True)  # they lie in the memory of the graphs
         history = self.history
         history.last = _copy(self.model)
         history.selected = history.selected or history.last

@@ -8,20 +8,22 @@ turns instead, unless the machine's owner runs NVIDIA's MPS.
 from __future__ import annotations
 
 import threading
+import traceback
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from inspect import signature
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from apportion._fit_checks import check_types
 from apportion.config import ConfigError, TrainConfig
 from apportion.engine.batches import Shelf
-from apportion.engine.device import device_for, own_threads
+from apportion.engine.device import MOST_RUNS, device_for, own_threads
 from apportion.engine.progress import progress_bars
-from apportion.errors import suggestion
+from apportion.errors import ApportionError, suggestion
 from apportion.train import History, fit, train_one
 
 __all__ = ["fit_many"]
@@ -39,9 +41,11 @@ def fit_many(
     ----------
     jobs : sequence of mappings
         What `fit` takes, by name, but for `progress`. Every job needs a model of its own, and a run
-        folder of its own if any. Data that jobs share are placed on the GPU once.
+        folder of its own if any. Data that jobs share are placed on the GPU once. On a GPU
+        `on_epoch` is called in threads, and must not wait for the whole device
+        (`torch.cuda.synchronize`), which would disturb a job that is being recorded.
     at_once : int
-        How many jobs are trained at a time.
+        How many jobs are trained at a time: 10 at most, and more than 6 hardly help.
     progress : bool, optional
         Whether to show progress bars; by default on a terminal.
 
@@ -70,14 +74,15 @@ def fit_many(
     ... )
     [History(2 epochs, no selection), History(3 epochs, no selection)]
     """
-    if at_once < 1:
-        raise ConfigError(f"at_once is {at_once}.", "Let it be 1 or more.")
+    if not 1 <= at_once <= MOST_RUNS:
+        raise ConfigError(f"at_once is {at_once}.", f"Let it be from 1 to {MOST_RUNS}.")
     complete = [_complete(number, job) for number, job in enumerate(jobs)]
     _check_apart(complete)
     devices = [device_for(job["config"].device) for job in complete]
     shelves = {device: Shelf() for device in devices}
-    if all(device.type == "cpu" for device in devices):
-        at_once = 1
+    on_gpu = {device for device in devices if device.type == "cuda"}
+    for device in on_gpu:  # jobs, in threads of their own, do not see the caller's stream
+        torch.cuda.current_stream(device).synchronize()
     stop = threading.Event()
 
     def work(number: int) -> History:
@@ -91,17 +96,22 @@ def fit_many(
 
         if stop.is_set():
             raise KeyboardInterrupt
-        return train_one(
-            **{**job, "on_epoch": on_epoch},
-            show=shows[number],
-            shelf=shelves[devices[number]],
-            name=f"job {number} · ",
-        )
+        try:
+            return train_one(
+                **{**job, "on_epoch": on_epoch},
+                device=devices[number],
+                show=shows[number],
+                shelf=shelves[devices[number]],
+                name=f"job {number} · ",
+            )
+        except BaseException as error:
+            traceback.clear_frames(error.__traceback__)  # which hold the job's memory on the GPU
+            raise
 
     with (
         own_threads(None),  # jobs that overlap cannot give back what they found
         progress_bars([job["config"].epochs for job in complete], progress) as shows,
-        ThreadPoolExecutor(at_once, "apportion-job") as pool,
+        ThreadPoolExecutor(at_once if on_gpu else 1, "apportion-job") as pool,
     ):
         try:
             done = [pool.submit(work, number) for number in range(len(complete))]
@@ -109,11 +119,13 @@ def fit_many(
         except KeyboardInterrupt:
             stop.set()  # each job ends after its epoch
             raise
+    for device in on_gpu:
+        torch.cuda.synchronize(device)
     failed = [error for error in errors if error is not None]
     if failed:
         for number, error in enumerate(errors):
             if error is not None:
-                error.add_note(f"This was job {number} of {len(done)}.")
+                error.add_note(f"This was job {number} of {len(done)}; they are counted from 0.")
         raise BaseExceptionGroup(f"{len(failed)} of {len(done)} jobs failed", failed)
     return [job.result() for job in done]
 
@@ -131,7 +143,11 @@ def _complete(number: int, job: Mapping[str, Any]) -> dict[str, Any]:
     complete = {**known, **job}
     if complete["config"] is None:
         complete["config"] = TrainConfig()
-    check_types(*(complete[name] for name in ("model", "config", "train", "valid", "test")))
+    try:
+        check_types(*(complete[name] for name in ("model", "config", "train", "valid", "test")))
+    except ApportionError as error:
+        error.add_note(f"This was job {number}; they are counted from 0.")
+        raise
     return complete
 
 
@@ -141,9 +157,10 @@ def _check_apart(jobs: list[dict[str, Any]]) -> None:
     for number, job in enumerate(jobs):
         folder = getattr(job["run"], "folder", job["run"])
         run = None if folder is None else Path(folder).resolve()
-        for what, key in (("model", id(job["model"])), ("run folder", run)):
+        weights = [("weights", id(weight)) for weight in job["model"].parameters()]
+        for what, key in (*weights, ("run folder", run)):
             if key is not None and seen.setdefault(key, number) != number:
                 raise ConfigError(
                     f"jobs {seen[key]} and {number} have the same {what}.",
-                    "Give every job one of its own: copy.deepcopy copies a model.",
+                    "Give every job its own: copy.deepcopy copies a model.",
                 )

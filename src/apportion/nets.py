@@ -34,8 +34,8 @@ __all__ = [
     "Normalized",
     "build",
     "conv1d",
-    "in_layout_of",
     "mlp",
+    "move_to",
     "parts",
     "resnet18",
 ]
@@ -173,7 +173,7 @@ def conv1d(channels: int, classes: int) -> ResNet:
     return ResNet(classes, channels, dimensions=1)
 
 
-def in_layout_of(device: torch.device, model: nn.Module) -> None:
+def move_to(device: torch.device, model: nn.Module) -> None:
     """Bring a model to a device, those of its nets that are known to allow it in the best layout.
 
     On a GPU that is channels-last. Networks of others stay as they are: their `view` may not take

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from os import PathLike
 from typing import Any
 
+import torch
 from torch import nn
 
 from apportion._archive import Archive
@@ -68,7 +69,7 @@ def fit(
         method and configuration, training goes on from its last checkpoint. Without one, what
         was learned is lost if training is interrupted.
     on_epoch : callable, optional
-        Called after every epoch with its record and the model.
+        Called after every epoch with its record and the model, whose weights it may read.
     progress : bool, optional
         Whether to show a progress bar; by default on a terminal. The logger "apportion" gets a
         line an epoch besides: ``logging.basicConfig(level="INFO")`` shows it.
@@ -93,7 +94,16 @@ def fit(
     check_types(model, config, train, valid, test)
     with progress_bars([config.epochs], progress) as (show,):
         return train_one(
-            model, train, valid, test, method, config, run=run, on_epoch=on_epoch, show=show
+            model,
+            train,
+            valid,
+            test,
+            method,
+            config,
+            device=device_for(config.device),
+            run=run,
+            on_epoch=on_epoch,
+            show=show,
         )
 
 
@@ -105,6 +115,7 @@ def train_one(
     method: str | Method,
     config: TrainConfig,
     *,
+    device: torch.device,
     run: str | PathLike[str] | Run | None,
     on_epoch: Callable[[dict[str, Any], nn.Module], None] | None,
     show: Callable[[int, str], None],
@@ -112,7 +123,7 @@ def train_one(
     name: str = "",
 ) -> History:
     """Do what `fit` does, with data that may be on the shelf already, and a name for the log."""
-    archive, device = Archive(run), device_for(config.device)
+    archive = Archive(run)
     with archive.opened(), own_threads(config.threads or archive.threads), own_stream(device):
         session = Session(model, train, valid, test, method_named(method), config, device, shelf)
         if not archive.resume(session):

@@ -4,6 +4,7 @@ import gc
 import itertools
 import logging
 import os
+import weakref
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -17,6 +18,7 @@ from torch import nn
 
 from apportion.bags import BagError, Bags
 from apportion.config import TrainConfig
+from apportion.engine import batches
 from apportion.engine.batches import Instances, Shelf, Step, place, plan
 from apportion.engine.feed import Resident, Streamed
 from apportion.methods import METHODS
@@ -48,6 +50,11 @@ def streamed(bags: Bags) -> Instances:
     instances = place((bags, None, None), CPU, limit=0)[0]
     assert isinstance(instances.feed, Streamed)
     return instances
+
+
+def rows_of(instances: Instances, rows: list[int]) -> Any:
+    (found,) = instances.feed.batches(np.array(rows), [(0, len(rows))])
+    return found
 
 
 def steps_of(bags: Bags, unit: Any, epoch: int = 1, **options: Any) -> list[Step]:
@@ -337,7 +344,7 @@ def test_confidences_of_mixed_precision_are_float32_and_near():
 def test_rows_come_as_they_are_stored_but_for_float64(stored, given):
     x = np.arange(12).reshape(6, 2).astype(stored)
     instances = on_cpu(bags_of([2, 4], x))
-    (rows,) = instances.feed.gather(torch.tensor([5, 0, 5]))
+    (rows,) = rows_of(instances, [5, 0, 5])
     assert rows.dtype == given
     assert rows.tolist() == x[[5, 0, 5]].tolist()
     assert instances.feed.parts[0].dtype == torch.from_numpy(x).dtype  # on the device as stored
@@ -346,7 +353,7 @@ def test_rows_come_as_they_are_stored_but_for_float64(stored, given):
 def test_every_part_of_the_instances_is_gathered():
     codes = np.arange(6)
     instances = on_cpu(bags_of([2, 4], (np.eye(6), codes)))
-    numbers, of_category = instances.feed.gather(torch.tensor([4, 1]))
+    numbers, of_category = rows_of(instances, [4, 1])
     assert numbers.dtype == torch.float32
     assert numbers.tolist() == np.eye(6)[[4, 1]].tolist()
     assert of_category.tolist() == [4, 1]
@@ -375,7 +382,7 @@ def test_instances_do_not_know_the_truth():
 def test_read_only_arrays_are_taken_and_left_alone():
     x = np.arange(12, dtype=np.float32).reshape(6, 2)
     x.flags.writeable = False
-    (rows,) = on_cpu(bags_of([2, 4], x)).feed.gather(torch.tensor([3]))
+    (rows,) = rows_of(on_cpu(bags_of([2, 4], x)), [3])
     rows += 1
     assert x[3].tolist() == [6, 7]
 
@@ -386,7 +393,7 @@ def test_memory_mapped_arrays_are_taken_without_a_copy(tmp_path):
     for mode in ("r", "r+", "c"):
         mapped = np.load(tmp_path / "x.npy", mmap_mode=mode)
         instances = on_cpu(bags_of([2, 4], mapped))
-        assert instances.feed.gather(torch.tensor([2, 5]))[0].tolist() == x[[2, 5]].tolist()
+        assert rows_of(instances, [2, 5])[0].tolist() == x[[2, 5]].tolist()
         assert instances.feed.parts[0].data_ptr() == mapped.ctypes.data
 
 
@@ -394,19 +401,19 @@ def test_memory_mapped_arrays_are_taken_without_a_copy(tmp_path):
 def test_arrays_of_any_layout_are_taken(change):
     x = np.arange(24, dtype=np.float32).reshape(6, 4)
     views = {"transposed": np.asfortranarray(x), "reversed": x[::-1], "strided": x[:, ::2]}
-    (rows,) = on_cpu(bags_of([2, 4], views[change])).feed.gather(torch.tensor([1, 4]))
+    (rows,) = rows_of(on_cpu(bags_of([2, 4], views[change])), [1, 4])
     assert rows.tolist() == views[change][[1, 4]].tolist()
 
 
 def test_arrays_of_the_other_byte_order_are_taken():
     x = np.arange(12).reshape(6, 2).astype(">f4")
-    (rows,) = on_cpu(bags_of([2, 4], x)).feed.gather(torch.tensor([3]))
+    (rows,) = rows_of(on_cpu(bags_of([2, 4], x)), [3])
     assert rows.tolist() == [[6, 7]]
 
 
 def test_tensors_are_taken_and_no_gradient_leads_to_them():
     x = torch.arange(12.0).reshape(6, 2).requires_grad_()
-    (rows,) = on_cpu(bags_of([2, 4], x)).feed.gather(torch.tensor([3]))
+    (rows,) = rows_of(on_cpu(bags_of([2, 4], x)), [3])
     assert rows.tolist() == [[6, 7]]
     assert not rows.requires_grad
 
@@ -516,11 +523,37 @@ def test_a_shelf_shares_arrays_between_trainings():
 
 def test_what_is_on_the_shelf_takes_no_more_room():
     shelf, array = Shelf(), wide(3)
-    place((bags_over(array), None, None), CPU, shelf=shelf)
+    first, _, _ = place((bags_over(array), None, None), CPU, shelf=shelf)
     again, _, _ = place((bags_over(array), None, None), CPU, limit=0, shelf=shelf)
-    assert isinstance(again.feed, Resident)
+    assert again.feed.parts[0] is first.feed.parts[0]
     mixed, _, _ = place((bags_over(array, wide(1)), None, None), CPU, limit=31, shelf=shelf)
     assert isinstance(mixed.feed, Streamed)
+
+
+def test_a_shelf_gives_back_what_no_training_has_any_more():
+    shelf, array = Shelf(), wide(3)
+    placed, _, _ = place((bags_over(array), None, None), CPU, shelf=shelf)
+    held = weakref.ref(placed.feed.parts[0])
+    assert shelf.bytes_of((array,), CPU) == 0
+    del placed
+    assert held() is None
+    assert shelf.bytes_of((array,), CPU) == array.nbytes
+
+
+def test_a_part_of_the_memory_stays_free_however_many_sets_there_are(monkeypatch):
+    """What is free is asked for once: a share of what is left, again and again, would be all."""
+    several = bags_over(wide(79)), bags_over(wide(16)), bags_over(wide(4))
+    sizes = [bags.x[0].nbytes for bags in several]
+    asked: list[int] = []
+
+    def memory(parts: Any, device: Any) -> int:
+        asked.append(sum(part.nbytes for part in parts))
+        return int(sizes[0] + sizes[1] - 1)
+
+    monkeypatch.setattr(batches, "memory_for", memory)
+    kinds = [type(own.feed) for own in place(several, CPU) if own is not None]
+    assert kinds == [Resident, Streamed, Resident]
+    assert asked == [sum(sizes)]
 
 
 def test_what_was_streamed_is_not_on_the_shelf():

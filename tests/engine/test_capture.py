@@ -21,7 +21,7 @@ from apportion.engine.step import Mode, Stepper
 from apportion.engine.streams import OwnGenerators
 from apportion.methods import ProportionLoss
 from apportion.methods.proportion_loss import Proportions
-from apportion.nets import Normalized, build, in_layout_of
+from apportion.nets import Normalized, build, move_to
 from tests.conformance import config_for, toy_bags, toy_network
 
 CUDA = torch.device("cuda")
@@ -52,7 +52,7 @@ def steps_taken(
     """The losses of an epoch, the gradients of its last step, and the model."""
     model = copy.deepcopy(model)
     with own_stream(CUDA):
-        in_layout_of(CUDA, model)
+        move_to(CUDA, model)
         instances: Instances = place((bags, None, None), CUDA)[0]
         supervision = METHODS[name].start(bags, epochs=1, device=CUDA, seed=0, threads=1)
         optimizer = torch.optim.AdamW(

@@ -101,14 +101,6 @@ def test_every_part_comes_in_its_own_type(kind, drawn):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", STORED)
-def test_rows_are_gathered_alike(name, kind):
-    rows, x = np.array([6, 0, 6, 6, 3]), STORED[name]
-    (part,) = feed_of(kind, x).gather(torch.from_numpy(rows))
-    assert identical(part, wanted(x, rows))
-
-
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("mode", ["r", "r+", "c"])
 def test_a_mapped_file_is_read_where_it_lies(kind, mode, tmp_path):
     x = stored(np.float64, 2, 2)
@@ -225,11 +217,6 @@ def test_the_reader_is_gone_after_an_error_of_the_consumer():
 
     with pytest.raises(ZeroDivisionError):
         consume()
-    assert not readers()
-
-
-def test_the_reader_is_gone_after_rows_were_gathered():
-    feed_of(Streamed, STORED["float32"]).gather(torch.tensor([1]))
     assert not readers()
 
 

@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from torch import nn
 
 from apportion.bags import Bags
 from apportion.config import TrainConfig
+from apportion.engine import step as step_module
 from apportion.engine.batches import Step
 from apportion.engine.step import Stepper, frozen_statistics
 from apportion.methods import (
@@ -404,3 +406,93 @@ def test_labels_decide_the_loss_of_instances():
     confidence = model.apply_to(x, kept).softmax(dim=1).detach()
     own = [float(confidence[row, labels[p]]) for row, p in enumerate(step.position.tolist())]
     assert loss == pytest.approx(-np.mean(np.log(own)), rel=1e-5)
+
+
+# -------------------------------------------------------------------------------- recording or not
+
+
+class DrawsOnTheHost(nn.Module):
+    """Leaves its layer out at random, as the host decides."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.last = nn.Linear(4, 4), nn.Linear(4, C)
+
+    def forward(self, x: Any) -> Any:
+        return self.last(self.layer(x) if torch.rand(()) < 0.5 else x)
+
+
+def on_the_way(model: nn.Module, monkeypatch: Any, recorded: Any = None) -> Stepper:
+    """A stepper that would record steps, with something else than a CUDA graph."""
+    monkeypatch.setattr(step_module, "CapturedStep", recorded)
+    take = stepper(model, bags_of((9, 15)), ProportionLoss(), 100)
+    take.mode = "captured"
+    return take
+
+
+def typical(bags: Bags) -> Step:
+    (step,) = instances_of(bags).steps("bags", TrainConfig(batch_size=10**6), 1)
+    assert step.typical
+    return step
+
+
+def test_a_network_that_draws_on_the_host_is_not_recorded(monkeypatch, caplog):
+    take = on_the_way(DrawsOnTheHost(), monkeypatch)
+    for _ in range(6):
+        take(typical(bags_of((9, 15))))
+    assert take.mode == "eager"
+    (message,) = caplog.messages
+    assert "cannot be recorded as a CUDA graph" in message
+    assert "random numbers on the host" in message
+
+
+def test_a_shape_is_recorded_after_three_steps_and_then_replayed(monkeypatch):
+    made: list[Any] = []
+
+    class Recording:
+        def __init__(self, take: Any, step: Step) -> None:
+            made.append(step.shape)
+            self.take = take
+
+        def __call__(self, step: Step) -> Any:
+            made.append("replayed")
+            return self.take(step)
+
+    model = Network(dropout=False)
+    take = on_the_way(model, monkeypatch, Recording)
+    take.begin_epoch()
+    step = typical(bags_of((9, 15)))
+    for _ in range(5):
+        take(step)
+    assert made == [(24, 2), "replayed", "replayed"]
+    take.begin_epoch()
+    take(step)
+    assert made[3:] == ["replayed"]
+    for parameter in model.parameters():  # as model.cpu() and back would
+        parameter.data = parameter.data.clone()
+    take.begin_epoch()
+    for _ in range(4):
+        take(step)
+    assert made[4:] == [(24, 2), "replayed"]
+
+
+def test_a_recording_that_fails_without_a_word_is_done_without(monkeypatch, caplog):
+    def fails(take: Any, step: Step) -> Any:
+        raise NotImplementedError
+
+    take = on_the_way(Network(dropout=False), monkeypatch, fails)
+    for _ in range(5):
+        take(typical(bags_of((9, 15))))
+    assert take.mode == "eager"
+    (message,) = caplog.messages
+    assert "NotImplementedError" in message
+
+
+def test_steps_that_are_not_typical_or_of_several_passes_are_not_recorded(monkeypatch):
+    take = on_the_way(Network(dropout=False), monkeypatch)
+    bags = bags_of((9, 15))
+    for step in (replace(typical(bags), typical=False), replace(typical(bags), x=None)):
+        for _ in range(5):
+            take(step)
+    assert take.mode == "captured"
+    assert not take.warm

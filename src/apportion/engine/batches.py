@@ -11,8 +11,9 @@ import logging
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import compress, pairwise
+from itertools import chain, compress, pairwise
 from typing import Any, Literal, NamedTuple
+from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
@@ -104,8 +105,8 @@ class Instances:
             position = self._positions(order)
             ends = np.append(0, np.cumsum(sizes))[cuts].tolist()
             shapes = list(zip(np.diff(ends).tolist(), np.diff(cuts).tolist(), strict=True))
-            place = np.arange(len(order)) - np.repeat(cuts[:-1], np.diff(cuts))  # within the step
-            bag = self._here(np.repeat(place, sizes))
+            within = np.arange(len(order)) - np.repeat(cuts[:-1], np.diff(cuts))  # the step
+            bag = self._here(np.repeat(within, sizes))
             weight = self._here(np.repeat(1 / sizes, sizes).astype(np.float32))
             proportions = self.proportions[self._here(order)].float()
         spans, often = list(pairwise(ends)), Counter(shapes)
@@ -197,7 +198,8 @@ class Shelf:
     """What several trainings share: arrays that are on a device already, by their identity."""
 
     def __init__(self) -> None:
-        self.placed: dict[int, tuple[Any, Tensor]] = {}  # with the array, so that it stays itself
+        self.placed = WeakValueDictionary[int, Tensor]()  # as long as a training has them
+        self.arrays: dict[int, Any] = {}  # which keep their identity so
 
     def bytes_of(self, parts: tuple[Any, ...], device: torch.device) -> int:
         """How much more the device would hold."""
@@ -210,9 +212,11 @@ class Shelf:
 
     def place(self, part: Any, device: torch.device) -> Tensor:
         """Put an array on the device, once."""
-        if id(part) not in self.placed:
-            self.placed[id(part)] = part, readable_part(part).to(device)
-        return self.placed[id(part)][1]
+        tensor = self.placed.get(id(part))
+        if tensor is None:
+            self.arrays[id(part)] = part
+            self.placed[id(part)] = tensor = readable_part(part).to(device)
+        return tensor
 
 
 def place(
@@ -226,27 +230,28 @@ def place(
 
     What does not fit into its free memory, or into `limit` bytes, is streamed.
     """
-    shelf, left = shelf or Shelf(), limit
-    names = ("training", "validation", "test")
+    shelf = shelf or Shelf()
+    parts_of = [() if b is None else b.x if isinstance(b.x, tuple) else (b.x,) for b in several]
+    left = memory_for(chain(*parts_of), device) if limit is None else limit
 
-    def instances(name: str, bags: Bags) -> Instances:
+    def instances(name: str, bags: Bags, parts: tuple[Any, ...]) -> Instances:
         nonlocal left
-        parts = bags.x if isinstance(bags.x, tuple) else (bags.x,)
         needed = shelf.bytes_of(parts, device)
-        room = memory_for(parts, device) if left is None else left
         where = f"{_mebibytes(needed)} of {name} instances"
-        if needed <= room:
-            left = None if left is None else left - needed
+        if needed <= left:
+            left -= needed
             if needed and device.type == "cuda":
                 log.info("%s stay on %s.", where, device)
             resident = tuple(shelf.place(part, device) for part in parts)
             return Instances(bags, Resident(resident, device))
-        log.info("%s are streamed to %s, with room for %s.", where, device, _mebibytes(room))
+        log.info("%s are streamed to %s, with room for %s.", where, device, _mebibytes(left))
         return Instances(bags, Streamed(tuple(map(readable_part, parts)), device))
 
     train, valid, test = (
-        None if bags is None else instances(name, bags)
-        for name, bags in zip(names, several, strict=True)
+        None if bags is None else instances(name, bags, parts)
+        for name, bags, parts in zip(
+            ("training", "validation", "test"), several, parts_of, strict=True
+        )
     )
     assert train is not None
     return train, valid, test

@@ -9,7 +9,7 @@ had them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -66,12 +66,14 @@ def as_recorded(model: nn.Module, *, compiled: bool) -> Iterator[None]:
     within; random numbers stay those of steps that are not compiled. What the caller has compiled
     stays as it is.
     """
-    modules: list[Any] = [model, parts(model)[1]] if compiled else []
-    modules = [module for module in modules if module._compiled_call_impl is None]
-    for module in modules:
-        module.compile(dynamic=False, options={"fallback_random": True})
+    candidates: list[Any] = [model, parts(model)[1]] if compiled else []
+    modules = [m for m in dict.fromkeys(candidates) if m._compiled_call_impl is None]
     try:
-        yield
+        # Past its limit torch compiles nothing more, silently; and networks share what it counts.
+        with torch._dynamo.config.patch(recompile_limit=64) if compiled else nullcontext():
+            for module in modules:
+                module.compile(dynamic=False, options={"fallback_random": True})
+            yield
     finally:
         for module in modules:
             module._compiled_call_impl = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,8 +13,17 @@ import torch
 
 from apportion.config import ConfigError
 
-__all__ = ["device_for", "memory_for", "own_stream", "own_threads", "precision_for"]
+__all__ = [
+    "MOST_RUNS",
+    "device_for",
+    "memory_for",
+    "own_stream",
+    "own_threads",
+    "precision_for",
+    "stream_for",
+]
 
+MOST_RUNS = 10  # at once: torch has 32 streams, and a run takes three
 USABLE = 0.8  # of the memory that is free; the rest is for what training needs besides its data
 
 
@@ -48,7 +58,8 @@ def precision_for(name: str, device: torch.device) -> torch.dtype:
 def memory_for(parts: Iterable[Any], device: torch.device) -> int:
     """How many bytes of instances a device has room for."""
     if device.type == "cuda":
-        return int(USABLE * torch.cuda.mem_get_info(device)[0])
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(USABLE * (torch.cuda.mem_get_info(device)[0] + unused))
     if not any(isinstance(part, np.memmap) for part in parts) or not hasattr(os, "sysconf"):
         return 2**63  # they are in memory already, or there is no asking
     return int(USABLE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
@@ -66,6 +77,22 @@ def own_threads(threads: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+_of_thread = threading.local()
+
+
+def stream_for(purpose: str, device: torch.device) -> Any:
+    """Give this thread's CUDA stream of a purpose, the same every time; None on the CPU.
+
+    torch hands out 32 streams in turn, so that one for every run would soon be that of another.
+    """
+    if device.type != "cuda":
+        return None
+    streams = _of_thread.__dict__.setdefault("streams", {})
+    if (purpose, device) not in streams:
+        streams[purpose, device] = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    return streams[purpose, device]
+
+
 @contextmanager
 def own_stream(device: torch.device) -> Iterator[None]:
     """Compute on a CUDA stream of one's own: next to other runs, and where graphs can be captured.
@@ -76,7 +103,7 @@ def own_stream(device: torch.device) -> Iterator[None]:
         yield
         return
     callers: Any = torch.cuda.current_stream(device)
-    own: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    own = stream_for("steps", device)
     own.wait_stream(callers)
     with torch.cuda.stream(own):
         try:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from apportion.bags import BagError
+from apportion.engine.device import stream_for
 
 __all__ = ["Feed", "Parts", "Resident", "Streamed", "readable_part"]
 
@@ -35,10 +36,6 @@ class Resident:
     def __init__(self, parts: Parts, device: torch.device) -> None:
         self.parts, self.device = parts, device
 
-    def gather(self, rows: Tensor) -> Parts:
-        """Give some rows."""
-        return _as_networks_take(part.index_select(0, rows) for part in self.parts)
-
     def batches(self, rows: Ints, spans: Iterable[tuple[int, int]]) -> Iterator[Parts]:
         """Give the rows of one span after the other; a span is a first place in `rows` and an end.
 
@@ -46,7 +43,8 @@ class Resident:
         """
         on_device = torch.from_numpy(rows).to(self.device)
         for first, end in spans:
-            yield self.gather(on_device[first:end])
+            some = on_device[first:end]
+            yield _as_networks_take(part.index_select(0, some) for part in self.parts)
 
 
 class Streamed:
@@ -55,13 +53,7 @@ class Streamed:
     def __init__(self, parts: Parts, device: torch.device) -> None:
         self.parts, self.device = parts, device
         # A stream of its own: copies go on while the GPU computes.
-        on_gpu = device.type == "cuda"
-        self.stream: Any = torch.cuda.Stream(device) if on_gpu else None  # type: ignore[no-untyped-call]
-
-    def gather(self, rows: Tensor) -> Parts:
-        """Give some rows."""
-        host = rows.cpu().numpy()
-        return next(self.batches(host, [(0, len(host))]))
+        self.stream = stream_for("copies", device)
 
     def batches(self, rows: Ints, spans: Iterable[tuple[int, int]]) -> Iterator[Parts]:
         """Give the rows of one span after the other."""
@@ -99,7 +91,7 @@ Feed = Resident | Streamed
 def _taken(part: Tensor, rows: Ints, *, pinned: bool) -> Tensor:
     """Copy rows into a buffer."""
     buffer = torch.empty((len(rows), *part.shape[1:]), dtype=part.dtype, pin_memory=pinned)
-    try:  # numpy stays in this thread, torch would take those that compute
+    try:  # numpy stays in this thread, torch would take those that compute; "clip" spares a copy
         np.take(part.numpy(), rows, axis=0, out=buffer.numpy(), mode="clip")
     except TypeError:  # but it does not have all of torch's types and devices
         buffer.copy_(part[torch.from_numpy(rows).to(part.device)])

@@ -20,6 +20,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from itertools import chain
 from typing import Any, Literal, Protocol
 
 import torch
@@ -76,6 +77,15 @@ class Stepper:
         self.progress = torch.zeros((), dtype=torch.float64, device=instances.device)
         self.warm = Counter[tuple[int, int]]()
         self.graphs: dict[tuple[int, int], CapturedStep] = {}
+        self.places: list[int] = []  # of the weights in memory, when they were recorded
+
+    def begin_epoch(self) -> None:
+        """Forget recordings of weights that were moved since, to another device and back say."""
+        places = [t.data_ptr() for t in chain(self.model.parameters(), self.model.buffers())]
+        if places != self.places:
+            self.places = places
+            self.graphs.clear()
+            self.warm.clear()
 
     def __call__(self, step: Step) -> Tensor:
         """Take one step, and give its loss without waiting for the device."""
@@ -102,7 +112,13 @@ class Stepper:
         """Take a step on the way to a recording, or record it and take it so."""
         self.warm[step.shape] += 1
         if self.warm[step.shape] <= WARM_UP:
-            return self.take(step)
+            before = torch.default_generator.get_state()
+            loss = self.take(step)
+            drew = not torch.equal(before, torch.default_generator.get_state())
+            if drew and self.warm[step.shape] == WARM_UP:  # earlier ones may have compiled
+                self._say_without("it draws random numbers on the host")
+                self.mode = "eager"
+            return loss
         self.graphs[step.shape] = CapturedStep(self.take, step)
         how = " of compiled kernels" if self.mode == "compiled" else ""
         log.info("Steps of %d instances are one CUDA graph%s.", len(step.position), how)
@@ -114,13 +130,15 @@ class Stepper:
         if self.mode == "captured" and not recording:
             raise error
         cause = error.__context__ if recording and error.__context__ is not None else error
-        reason = f"{type(cause).__name__}: {str(cause).strip().splitlines()[0]}"
-        what = "compiled" if self.mode == "compiled" else "recorded as a CUDA graph"
-        log.warning("Steps cannot be %s, and are slower without: %s", what, reason)
+        self._say_without(f"{type(cause).__name__}: {str(cause).strip().partition(chr(10))[0]}")
         self.mode = "captured" if self.mode == "compiled" else "eager"
         self.warm.clear()
         if recording and self.generators is not None:
             self.generators.renew()
+
+    def _say_without(self, reason: str) -> None:
+        what = "compiled" if self.mode == "compiled" else "recorded as a CUDA graph"
+        log.warning("Steps cannot be %s, and are slower without: %s", what, reason)
 
     def take(self, step: Step) -> Tensor:
         """Take one step, kernel by kernel."""
