@@ -1,6 +1,9 @@
 """Benchmarks: arrays as the files have them, and files that are refused."""
 
-import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,10 +12,7 @@ from sklearn.datasets import load_digits
 
 from apportion.bags import Bags
 from apportion.data import benchmarks
-from apportion.data.benchmarks import Benchmark, DataError, cifar10, digits, paper_bags
-
-TRAIN = [f"data_batch_{i}.bin" for i in range(1, 6)]
-ADDRESS = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
+from apportion.data.benchmarks import Benchmark, DataError, digits, paper_bags
 
 
 def refused(function, *arguments):
@@ -65,123 +65,21 @@ def test_repr_says_what_there_is():
     )
 
 
-# ---------------------------------------------------------------------------------------- CIFAR-10
+# ---------------------------------------------------------------------------------------- imports
 
 
-def write_cifar10(folder, n_train=(3, 1, 2, 4, 2), n_test=3):
-    """Write files of the official format byte by byte; give their images as (row, column, RGB)."""
-    rng = np.random.default_rng(0)
-    folder.mkdir(parents=True, exist_ok=True)
-    images, labels = [], []
-    for name, n in zip([*TRAIN, "test_batch.bin"], [*n_train, n_test], strict=True):
-        content = bytearray()
-        for _ in range(n):
-            image = rng.integers(0, 256, (32, 32, 3), np.uint8)
-            images.append(image)
-            labels.append(int(rng.integers(10)))
-            content.append(labels[-1])
-            for channel in range(3):
-                for row in range(32):
-                    content += bytes(image[row, column, channel] for column in range(32))
-        (folder / name).write_bytes(content)
-    return images, labels
+def test_import_costs_no_reader_of_files():
+    source = Path(benchmarks.__file__).parents[2]
+    code = "import apportion.data.benchmarks, sys; print(*sys.modules)"
+    environment = {**os.environ, "PYTHONPATH": str(source)}
+    loaded = subprocess.check_output([sys.executable, "-c", code], env=environment, text=True)
+    assert {"apportion.data.benchmarks", "scipy.io", "scipy", "sklearn", "torch"} & {
+        *loaded.split()
+    } == {"apportion.data.benchmarks"}
 
 
-@pytest.fixture
-def folder(tmp_path):
-    write_cifar10(tmp_path)
-    return tmp_path
-
-
-@pytest.mark.parametrize("place", ["", "cifar-10-batches-bin"])
-@pytest.mark.parametrize("passed", ["path", "text", "variable"])
-def test_cifar10_is_read_bit_by_bit(tmp_path, monkeypatch, place, passed):
-    images, labels = write_cifar10(tmp_path / place)
-    monkeypatch.setenv("APPORTION_DATA", str(tmp_path if passed == "variable" else "nowhere"))
-    data = cifar10({"path": tmp_path, "text": str(tmp_path), "variable": None}[passed])
-    assert data.x.shape == (12, 3, 32, 32)
-    assert data.x_test.shape == (3, 3, 32, 32)
-    assert data.x.dtype == data.x_test.dtype == np.uint8
-    assert data.labels.dtype == data.labels_test.dtype == np.int64
-    assert data.x.flags.c_contiguous
-    assert data.x_test.flags.c_contiguous
-    for read, image in zip([*data.x, *data.x_test], images, strict=True):
-        for channel in range(3):
-            assert np.array_equal(read[channel], image[:, :, channel])
-    assert [*data.labels, *data.labels_test] == labels
-    assert " ".join(data.classes) == ("airplane automobile bird cat deer dog frog horse ship truck")
-
-
-def test_cifar10_prefers_the_folder_that_has_all_files(tmp_path):
-    _, labels = write_cifar10(tmp_path / "cifar-10-batches-bin")
-    (tmp_path / "test_batch.bin").write_bytes(b"something else")
-    assert cifar10(tmp_path).labels_test.tolist() == labels[-3:]
-
-
-def test_cifar10_finds_the_home_folder(tmp_path, monkeypatch):
-    write_cifar10(tmp_path / "images")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("USERPROFILE", str(tmp_path))
-    assert len(cifar10("~/images").x) == 12
-
-
-def test_cifar10_names_the_file_that_is_missing(folder):
-    (folder / "data_batch_4.bin").unlink()
-    message = refused(cifar10, folder)
-    assert message.startswith("data_batch_4.bin is missing (1 of 6 files are).")
-    assert f"looked in: {folder}, {folder / 'cifar-10-batches-bin'}" in message
-    assert ADDRESS in message
-    assert "APPORTION_DATA" in message
-
-
-@pytest.mark.parametrize("value", [None, ""])
-def test_cifar10_without_a_folder_says_how_to_name_one(monkeypatch, value):
-    monkeypatch.delenv("APPORTION_DATA", raising=False)
-    if value is not None:
-        monkeypatch.setenv("APPORTION_DATA", value)
-    message = refused(cifar10)
-    assert message.startswith("data_batch_1.bin is missing: no folder is given")
-    assert "APPORTION_DATA is not set" in message
-    assert ADDRESS in message
-
-
-def test_cifar10_looks_where_the_variable_points(tmp_path, monkeypatch):
-    monkeypatch.setenv("APPORTION_DATA", str(tmp_path / "nowhere"))
-    message = refused(cifar10)
-    assert message.startswith("data_batch_1.bin is missing (6 of 6 files are).")
-    assert str(tmp_path / "nowhere") in message
-
-
-@pytest.mark.parametrize("n_bytes", [0, 1, 3072, 3074, 2 * 3073 - 1])
-def test_cifar10_refuses_a_file_of_the_wrong_size(folder, n_bytes):
-    (folder / "data_batch_2.bin").write_bytes(bytes(n_bytes))
-    message = refused(cifar10, folder)
-    assert message.startswith(f"{folder / 'data_batch_2.bin'} has {n_bytes:,} bytes")
-    assert "records of 3,073 bytes" in message
-    assert f"Download it again, in its binary version: {ADDRESS}" in message
-
-
-@pytest.mark.parametrize("label", [10, 255])
-def test_cifar10_refuses_a_label_that_is_no_class(folder, label):
-    content = bytearray((folder / "test_batch.bin").read_bytes())
-    content[2 * 3073] = label
-    (folder / "test_batch.bin").write_bytes(content)
-    message = refused(cifar10, folder)
-    assert f"{folder / 'test_batch.bin'} has a label of {label} in record 2;" in message
-    assert ADDRESS in message
-
-
-def test_cifar10_checks_the_sum_of_a_file_of_official_size(folder, monkeypatch):
-    content = bytes(10_000 * 3073)
-    (folder / "data_batch_3.bin").write_bytes(content)
-    message = refused(cifar10, folder)
-    digest = hashlib.sha1(content).hexdigest()
-    assert message.startswith(f"{folder / 'data_batch_3.bin'} has the SHA-1 {digest};")
-    assert "official file is 1dd00a74ab1d17a6e7d73e185b69dbf31242f295" in message
-    assert ADDRESS in message
-    sums = {**benchmarks.CIFAR10_SHA1, "data_batch_3.bin": digest}
-    monkeypatch.setattr(benchmarks, "CIFAR10_SHA1", sums)
-    assert len(cifar10(folder).x) == 10_000 + 10
+def test_error_is_known_by_its_public_name():
+    assert f"{DataError.__module__}.{DataError.__name__}" == "apportion.data.benchmarks.DataError"
 
 
 # -------------------------------------------------------------------------------------- paper bags

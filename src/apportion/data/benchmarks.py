@@ -4,13 +4,21 @@ Each comes as a `Benchmark`: rows to train on and rows to test on, as they are s
 uint8 and NCHW; normalising is for the model). Nothing is downloaded. Files are looked for in the
 folder that is passed, or else in the one that the environment variable APPORTION_DATA names.
 
-==========  =================  ==================  ===========================================
-function    rows               instances           source
-==========  =================  ==================  ===========================================
-`digits`    1,797, cut by you  64, float32         comes with scikit-learn
-`cifar10`   50,000 + 10,000    3 × 32 × 32, uint8  A. Krizhevsky, "Learning Multiple Layers of
-                                                   Features from Tiny Images", 2009
-==========  =================  ==================  ===========================================
+======================  =================  ==================  =================================
+function                rows               instances           source
+======================  =================  ==================  =================================
+`digits`                1,797, cut by you  64, float32         comes with scikit-learn
+`cifar10`               50,000 + 10,000    3 × 32 × 32, uint8  A. Krizhevsky, "Learning Multiple
+                                                               Layers of Features from Tiny
+                                                               Images", 2009
+`svhn`                  73,257 + 26,032    3 × 32 × 32, uint8  Y. Netzer et al., "Reading Digits
+                                                               in Natural Images with
+                                                               Unsupervised Feature Learning",
+                                                               2011
+`spoken_arabic_digits`  6,600 + 2,200      13 × 93, float32    M. Bedda and N. Hammami, "Spoken
+                                                               Arabic Digit", UCI Machine
+                                                               Learning Repository, 2008
+======================  =================  ==================  =================================
 
 `paper_bags` reads bags that were published as row numbers; `apportion.data.protocols` makes new
 ones.
@@ -18,10 +26,9 @@ ones.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,33 +37,19 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
+from apportion.data._cifar10 import CIFAR10_CLASSES, read_cifar10
+from apportion.data._files import DataError
+from apportion.data._spoken_arabic_digits import read_spoken_arabic_digits
+from apportion.data._svhn import read_svhn
 from apportion.data.protocols import pools
-from apportion.errors import ApportionError
 
-__all__ = ["Benchmark", "DataError", "cifar10", "digits", "paper_bags"]
+__all__ = [
+    "Benchmark", "DataError", "cifar10", "digits", "paper_bags", "spoken_arabic_digits", "svhn",
+]  # fmt: skip
 
 Ints = NDArray[np.int64]
 
-CIFAR10_ADDRESS = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
-CIFAR10_FOLDER = "cifar-10-batches-bin"
-CIFAR10_CLASSES = (
-    "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck",
-)  # fmt: skip
-CIFAR10_SHA1 = {
-    "data_batch_1.bin": "aadd24acce27caa71bf4b10992e9e7b2d74c2540",
-    "data_batch_2.bin": "c0ba65cce70568cd57b4e03e9ac8d2a5367c1795",
-    "data_batch_3.bin": "1dd00a74ab1d17a6e7d73e185b69dbf31242f295",
-    "data_batch_4.bin": "aab85764eb3584312d3c7f65fd2fd016e36a258e",
-    "data_batch_5.bin": "26e2849e66a845b7f1e4614ae70f4889ae604628",
-    "test_batch.bin": "67eb016db431130d61cd03c7ad570b013799c88c",
-}
-CIFAR10_IMAGE = (3, 32, 32)
-CIFAR10_RECORD = 1 + 3 * 32 * 32  # bytes: a label, then red, green and blue, each row by row
-CIFAR10_OFFICIAL = 10_000  # records of an official file
-
-
-class DataError(ApportionError, ValueError):
-    """A file that is not what it should be. The message names the file, what, and the remedy."""
+DIGITS = tuple(map(str, range(10)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,19 +99,19 @@ def digits(*, test: float = 0.3, seed: int = 0) -> Benchmark:
     x, labels = load_digits(return_X_y=True)
     x, labels = x.astype(np.float32), labels.astype(np.int64)
     train, held_out = pools(len(x), (1 - test, test), seed=seed)
-    classes = tuple(map(str, range(10)))
-    return Benchmark(x[train], labels[train], classes, x[held_out], labels[held_out])
+    return Benchmark(x[train], labels[train], DIGITS, x[held_out], labels[held_out])
 
 
 def cifar10(folder: str | os.PathLike[str] | None = None) -> Benchmark:
-    """Read CIFAR-10 from the files of its official binary version.
+    """Read CIFAR-10 from the files of its official binary version, or of that for Python.
 
     Parameters
     ----------
     folder : path, optional
         Where data_batch_1.bin to data_batch_5.bin and test_batch.bin are, or the folder
-        cifar-10-batches-bin that holds them. By default the environment variable
-        APPORTION_DATA names it.
+        cifar-10-batches-bin that holds them; or data_batch_1 to data_batch_5 and test_batch, or
+        their folder cifar-10-batches-py. If both versions are there, the binary one is read. By
+        default the environment variable APPORTION_DATA names it.
 
     Returns
     -------
@@ -131,10 +124,72 @@ def cifar10(folder: str | os.PathLike[str] | None = None) -> Benchmark:
     ------
     DataError
         If a file is missing or is not what it should be.
+
+    Notes
+    -----
+    The Python version is pickled. Of a pickle, only containers, texts, numbers and arrays of
+    bytes are read; whatever else it asks for is refused and never run.
     """
-    place = _find_cifar10(folder)
-    *train, test = (_read_cifar10(place / name) for name in CIFAR10_SHA1)
-    return Benchmark(*_split_records(train), CIFAR10_CLASSES, *_split_records([test]))
+    x, labels, x_test, labels_test = read_cifar10(folder)
+    return Benchmark(x, labels, CIFAR10_CLASSES, x_test, labels_test)
+
+
+def svhn(folder: str | os.PathLike[str] | None = None) -> Benchmark:
+    """Read Street View House Numbers, the cropped digits, from the official MATLAB files.
+
+    Parameters
+    ----------
+    folder : path, optional
+        Where train_32x32.mat and test_32x32.mat are; extra_32x32.mat is not used. By default the
+        environment variable APPORTION_DATA names it.
+
+    Returns
+    -------
+    Benchmark
+        Images of shape (M, 3, 32, 32) and uint8, in the official order: 73,257 to train on and
+        26,032 to test on. The label of a digit is the digit, also for 0, which the files call 10.
+        Files of fewer images, in the same format, are read as well.
+
+    Raises
+    ------
+    DataError
+        If a file is missing or is not what it should be.
+    """
+    x, labels, x_test, labels_test = read_svhn(folder)
+    return Benchmark(x, labels, DIGITS, x_test, labels_test)
+
+
+def spoken_arabic_digits(folder: str | os.PathLike[str] | None = None) -> Benchmark:
+    """Read Spoken Arabic Digits: sound as 13 cepstral coefficients a frame.
+
+    Parameters
+    ----------
+    folder : path, optional
+        Where UCI's Train_Arabic_Digit.txt and Test_Arabic_Digit.txt are, or the UEA archive's
+        SpokenArabicDigits_TRAIN.ts and SpokenArabicDigits_TEST.ts; their folders, by the names
+        spoken+arabic+digit and SpokenArabicDigits, are found in it. If both are there, UCI's
+        files are read. By default the environment variable APPORTION_DATA names it.
+
+    Returns
+    -------
+    Benchmark
+        Utterances of shape (M, 13, length) and float32, in the order of the files, with zeros
+        after the end of those shorter than the longest: 6,600 to train on and 2,200 to test on,
+        of length 93, in UCI's. Smaller files, in the same format, are read as well.
+
+    Raises
+    ------
+    DataError
+        If a file is missing or is not what it should be.
+
+    Notes
+    -----
+    UCI's files have no labels: their first tenth is the digit 0, the next tenth 1, and so on. In
+    the UEA archive's files each utterance has a label, a number. The ten that occur stand for the
+    digits 0 to 9 in their order, whether they are written 0 to 9 or 1 to 10.
+    """
+    x, labels, x_test, labels_test = read_spoken_arabic_digits(folder)
+    return Benchmark(x, labels, DIGITS, x_test, labels_test)
 
 
 def paper_bags(file: str | os.PathLike[str], size: int) -> tuple[Ints, Ints]:
@@ -193,67 +248,3 @@ def paper_bags(file: str | os.PathLike[str], size: int) -> tuple[Ints, Ints]:
             )
     train, valid = (part.astype(np.int64) for part in parts.values())
     return train, valid
-
-
-def _find_cifar10(folder: str | os.PathLike[str] | None) -> Path:
-    """Give the folder that holds all the files."""
-    remedy = (
-        f"Download the binary version from {CIFAR10_ADDRESS}, unpack it, and pass its folder "
-        "or set the environment variable APPORTION_DATA to it."
-    )
-    root = folder or os.environ.get("APPORTION_DATA")
-    if not root:
-        raise DataError(
-            f"{next(iter(CIFAR10_SHA1))} is missing: no folder is given, and APPORTION_DATA is "
-            "not set.",
-            remedy,
-        )
-    top = Path(root).expanduser()
-    absent = {
-        place: [name for name in CIFAR10_SHA1 if not (place / name).is_file()]
-        for place in (top, top / CIFAR10_FOLDER)
-    }
-    fullest = min(absent, key=lambda place: len(absent[place]))
-    if missing := absent[fullest]:
-        raise DataError(
-            f"{missing[0]} is missing ({len(missing)} of {len(CIFAR10_SHA1)} files are).",
-            f"looked in: {', '.join(map(str, absent))}",
-            remedy,
-        )
-    return fullest
-
-
-def _read_cifar10(file: Path) -> NDArray[np.uint8]:
-    """Give the records of a file, checked: one row a record, its label first."""
-    remedy = f"Download it again, in its binary version: {CIFAR10_ADDRESS}"
-    content = np.fromfile(file, np.uint8)
-    n_records, rest = divmod(content.size, CIFAR10_RECORD)
-    if rest or not n_records:
-        raise DataError(
-            f"{file} has {content.size:,} bytes, which is no whole number of records of "
-            f"{CIFAR10_RECORD:,} bytes (an official file has {CIFAR10_OFFICIAL:,} records).",
-            remedy,
-        )
-    records = content.reshape(n_records, CIFAR10_RECORD)
-    wrong = records[:, 0] >= len(CIFAR10_CLASSES)
-    if wrong.any():
-        first = int(wrong.argmax())
-        raise DataError(
-            f"{file} has a label of {records[first, 0]} in record {first:,}; labels are 0 to 9.",
-            remedy,
-        )
-    if n_records == CIFAR10_OFFICIAL:
-        digest = hashlib.sha1(content.data, usedforsecurity=False).hexdigest()
-        if digest != CIFAR10_SHA1[file.name]:
-            raise DataError(
-                f"{file} has the SHA-1 {digest}; that of the official file is "
-                f"{CIFAR10_SHA1[file.name]}.",
-                remedy,
-            )
-    return records
-
-
-def _split_records(parts: Sequence[NDArray[np.uint8]]) -> tuple[NDArray[np.uint8], Ints]:
-    """Give the images and the labels of some files, one after the other."""
-    x = np.concatenate([part[:, 1:] for part in parts]).reshape(-1, *CIFAR10_IMAGE)
-    return x, np.concatenate([part[:, 0] for part in parts]).astype(np.int64)

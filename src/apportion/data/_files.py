@@ -1,0 +1,70 @@
+"""Where the files of a benchmark are, and the error for those that are not what they should be."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from apportion.errors import ApportionError
+
+
+class DataError(ApportionError, ValueError):
+    """A file that is not what it should be. The message names the file, what, and the remedy."""
+
+    __module__ = "apportion.data.benchmarks"  # where it is imported from: tracebacks show this name
+
+
+@dataclass(frozen=True)
+class Version:
+    """One of the forms in which a data set is published."""
+
+    names: tuple[str, ...]  # its files
+    folder: str = ""  # what they lie in once their archive is unpacked; empty if in nothing
+
+
+def find_version(
+    folder: str | os.PathLike[str] | None, versions: Sequence[Version], download: str
+) -> tuple[Version, Path]:
+    """Give the first version that is there with all its files, and where these are.
+
+    Parameters
+    ----------
+    folder : path, optional
+        Where to look. By default the environment variable APPORTION_DATA names it.
+    versions : sequence of Version
+        The preferred one first.
+    download : str
+        What to do if no version is there, such as "Download it from …": the rest of the sentence
+        says that the folder must be named.
+
+    Raises
+    ------
+    DataError
+        If every version lacks a file. The message is about the one that lacks fewest.
+    """
+    remedy = (
+        f"{download}, and pass the folder or set the environment variable APPORTION_DATA to it."
+    )
+    root = folder or os.environ.get("APPORTION_DATA")
+    if not root:
+        first = versions[0].names[0]
+        raise DataError(
+            f"{first} is missing: no folder is given, and APPORTION_DATA is not set.", remedy
+        )
+    top = Path(root).expanduser()
+    absent = {
+        (version, place): [name for name in version.names if not (place / name).is_file()]
+        for version in versions
+        for place in (top, top / version.folder)
+    }
+    fullest = min(absent, key=lambda candidate: len(absent[candidate]))
+    if missing := absent[fullest]:
+        places = dict.fromkeys(str(place) for _, place in absent)
+        raise DataError(
+            f"{missing[0]} is missing ({len(missing)} of {len(fullest[0].names)} files are).",
+            f"looked in: {', '.join(places)}",
+            remedy,
+        )
+    return fullest
