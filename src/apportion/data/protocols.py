@@ -6,7 +6,9 @@ From the rows of a pool
 - `rand` draws bags whose proportions are random, as in the paper's experiments:
   :math:`p_c = r_c / \sum_b r_b` with :math:`r_c` uniform on [0, 1). Whole counts are those of the
   largest remainder (`apportion.bags.counts_from_proportions`), so that no class is favoured;
-- `random` deals all rows out to bags, so that proportions differ only by chance.
+- `dirichlet` draws bags alike, whose proportions differ as much as you say;
+- `random` deals all rows out to bags, so that proportions differ only by chance;
+- `clusters` makes a bag of rows that resemble one another, without looking at labels.
 
 Labels serve to make the bags, and nothing of them remains but the rows that each bag holds. Rows
 stand in a bag in random order: sorted by class, they would tell the truth to whatever breaks ties
@@ -19,22 +21,24 @@ Pseudo-Label Decision by Regret Minimization", ICASSP 2023.
 
 from __future__ import annotations
 
-import reprlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from operator import index
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from apportion.bags import BagError, counts_from_proportions
+from apportion.data._clustering import clusters
+from apportion.data._pool import Ints, holdings, in_rows, pool_of, positive, rows_by_class
 
-__all__ = ["Drawn", "pools", "rand", "random"]
+__all__ = ["Drawn", "clusters", "dirichlet", "pools", "rand", "random"]
 
-Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Shares = Callable[[np.random.Generator, int], Floats]  # draws proportions of so many classes
 
 MOST_TRIES = 10_000  # draws of one bag's proportions, before the pool is said not to serve them
+MOST_ALPHA = 1e9  # far beyond it numpy's draws overflow; proportions have long been equal
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,28 +100,61 @@ def rand(
     >>> Bags.from_members(x, drawn.members, labels=labels)
     Bags(3 bags of 4–4–4 instances, 12 in all, from 12 rows; 2 classes: no, yes; truth known)
     """
-    size = _positive("size", size)
-    pool = _rows_by_class(labels, rows)
-    held = np.array([len(own) for own in pool.values()])
-    if size > held.sum():
+    return _draw(labels, size, n_bags, rows, seed, _uniform_by_sum, "")
+
+
+def dirichlet(
+    labels: Any,
+    size: int,
+    n_bags: int | None = None,
+    *,
+    alpha: float,
+    rows: ArrayLike | None = None,
+    seed: int,
+) -> Drawn:
+    """Draw bags of one size, whose proportions come from a symmetric Dirichlet distribution.
+
+    Like `rand` in all but the proportions: the variance of each of C is (C − 1) / (C² (C α + 1)).
+
+    Parameters
+    ----------
+    alpha : float
+        How alike the bags are. Near 0 each is of one class, at 1 all proportions are equally
+        likely, and the larger it is, the nearer they come to 1/C each.
+    labels, size, n_bags, rows, seed
+        As in `rand`.
+
+    Returns
+    -------
+    Drawn
+        As from `rand`. Where alpha is small and a class has fewer rows than a bag, `redrawn` will
+        be large: bags of that class alone cannot be drawn.
+
+    Raises
+    ------
+    BagError
+        If alpha is not between 0 and 1e9, or as from `rand`.
+
+    Examples
+    --------
+    >>> labels = np.repeat(["no", "yes"], 500)
+    >>> for alpha in (0.01, 100):
+    ...     members = dirichlet(labels, 20, 6, alpha=alpha, seed=0).members
+    ...     print((labels[members] == "yes").sum(axis=1))
+    [ 0  3  0 20  0  0]
+    [10 10  9 11 11 10]
+    """
+    if not 0 < alpha <= MOST_ALPHA:
         raise BagError(
-            f"a bag of {_rows(size)} cannot be drawn from {_rows(held.sum())}, "
-            "since none may stand in it twice.",
-            _holdings(pool),
-            f"Draw bags of {held.sum():,} at most, or draw them from more rows.",
+            f"alpha is {alpha!r}.",
+            f"Pass a number of more than 0 and up to {MOST_ALPHA:g}: "
+            "1 for proportions that are all equally likely.",
         )
-    n_bags = -(-int(held.sum()) // size) if n_bags is None else _positive("n_bags", n_bags)
-    rng = np.random.default_rng(seed)
-    members, redrawn = np.empty((n_bags, size), np.int64), 0
-    for bag in members:
-        counts, refused = _draw_counts(rng, size, held, pool)
-        redrawn += refused
-        chosen = [
-            rng.choice(own, count, replace=False, shuffle=False)
-            for own, count in zip(pool.values(), counts, strict=True)
-        ]
-        bag[:] = rng.permutation(np.concatenate(chosen))
-    return Drawn(members, redrawn)
+
+    def shares(rng: np.random.Generator, n_classes: int) -> Floats:
+        return rng.dirichlet(np.full(n_classes, float(alpha)))
+
+    return _draw(labels, size, n_bags, rows, seed, shares, " A larger alpha asks for less of it.")
 
 
 def random(n_rows: int, size: int, *, rows: ArrayLike | None = None, seed: int) -> dict[int, Ints]:
@@ -147,8 +184,8 @@ def random(n_rows: int, size: int, *, rows: ArrayLike | None = None, seed: int) 
     >>> Bags.from_members(np.eye(7), members, labels=list("aabbabb")).sizes
     array([3, 3, 1])
     """
-    size = _positive("size", size)
-    pool = _pool(_positive("n_rows", n_rows), rows)
+    size = positive("size", size)
+    pool = pool_of(positive("n_rows", n_rows), rows)
     shuffled = np.random.default_rng(seed).permutation(pool)
     return dict(enumerate(np.split(shuffled, range(size, len(pool), size))))
 
@@ -176,7 +213,7 @@ def pools(n_rows: int, fractions: Sequence[float], *, seed: int) -> tuple[Ints, 
     >>> len(train), len(test), sorted({*train.tolist(), *test.tolist()}) == list(range(10))
     (7, 3, True)
     """
-    n_rows, share = _positive("n_rows", n_rows), np.asarray(fractions, np.float64)
+    n_rows, share = positive("n_rows", n_rows), np.asarray(fractions, np.float64)
     given = ", ".join(f"{value:g}" for value in share.ravel())
     if share.ndim != 1 or not (share > 0).all() or not abs(share.sum() - 1) <= 1e-6:
         raise BagError(
@@ -186,102 +223,74 @@ def pools(n_rows: int, fractions: Sequence[float], *, seed: int) -> tuple[Ints, 
     sizes = counts_from_proportions(share, n_rows)
     if not sizes.all():
         raise BagError(
-            f"{_rows(n_rows)} cut into {given} would leave pool {sizes.argmin()} with 0 rows.",
+            f"{in_rows(n_rows)} cut into {given} would leave pool {sizes.argmin()} with 0 rows.",
             "Pass a larger fraction for it, or more rows.",
         )
     shuffled = np.random.default_rng(seed).permutation(n_rows)
     return tuple(np.sort(part) for part in np.split(shuffled, np.cumsum(sizes)[:-1]))
 
 
+def _uniform_by_sum(rng: np.random.Generator, n_classes: int) -> Floats:
+    uniform = rng.random(n_classes)
+    shares: Floats = uniform / uniform.sum()
+    return shares
+
+
+def _draw(
+    labels: Any,
+    size: int,
+    n_bags: int | None,
+    rows: ArrayLike | None,
+    seed: int,
+    shares: Shares,
+    remedy: str,
+) -> Drawn:
+    """Draw bags whose proportions `shares` draws; `remedy` is what else helps a scarce class."""
+    size = positive("size", size)
+    pool = rows_by_class(labels, rows)
+    held = np.array([len(own) for own in pool.values()])
+    if size > held.sum():
+        raise BagError(
+            f"a bag of {in_rows(size)} cannot be drawn from {in_rows(held.sum())}, "
+            "since none may stand in it twice.",
+            holdings(pool),
+            f"Draw bags of {held.sum():,} at most, or draw them from more rows.",
+        )
+    n_bags = -(-int(held.sum()) // size) if n_bags is None else positive("n_bags", n_bags)
+    rng = np.random.default_rng(seed)
+    members, redrawn = np.empty((n_bags, size), np.int64), 0
+    for bag in members:
+        counts, refused = _draw_counts(rng, size, held, pool, shares, remedy)
+        redrawn += refused
+        chosen = [
+            rng.choice(own, count, replace=False, shuffle=False)
+            for own, count in zip(pool.values(), counts, strict=True)
+        ]
+        bag[:] = rng.permutation(np.concatenate(chosen))
+    return Drawn(members, redrawn)
+
+
 def _draw_counts(
-    rng: np.random.Generator, size: int, held: Ints, pool: dict[Any, Ints]
+    rng: np.random.Generator,
+    size: int,
+    held: Ints,
+    pool: dict[Any, Ints],
+    shares: Shares,
+    remedy: str,
 ) -> tuple[Ints, int]:
     """Draw counts that the pool can serve; also give the number of draws that it could not."""
     short = np.zeros(len(held), np.int64)
     for tries in range(MOST_TRIES):
-        share = rng.random(len(held))
-        counts = counts_from_proportions(share / share.sum(), size)
+        counts = counts_from_proportions(shares(rng, len(held)), size)
         lacking = counts > held
         if not lacking.any():
             return counts, tries
         short += lacking
     scarce = int(short.argmax())
     raise BagError(
-        f"a bag of {_rows(size)} could not be drawn in {MOST_TRIES:,} tries: class "
-        f"{list(pool)[scarce]!r} has {_rows(held[scarce])}, and {short[scarce]:,} tries "
+        f"a bag of {in_rows(size)} could not be drawn in {MOST_TRIES:,} tries: class "
+        f"{list(pool)[scarce]!r} has {in_rows(held[scarce])}, and {short[scarce]:,} tries "
         "asked for more.",
-        _holdings(pool),
-        "Draw smaller bags, add rows of this class, or leave its rows out.",
+        holdings(pool),
+        f"Draw smaller bags, add rows of this class, or leave its rows out.{remedy}",
     )
-
-
-def _rows_by_class(labels: Any, rows: ArrayLike | None) -> dict[Any, Ints]:
-    """Give the rows of every class of the pool, in the order of the classes' names."""
-    # From a list of several types numpy would make strings, and one class of 1 and "1".
-    names = np.asarray(labels if hasattr(labels, "dtype") else np.array(labels, dtype=object))
-    if names.ndim != 1 or not names.size:
-        raise BagError(
-            f"labels are of shape {names.shape}.",
-            "Pass one class name per row of x, in the order of its rows.",
-        )
-    pool = _pool(len(names), rows)
-    try:
-        classes, codes = np.unique(names[pool], return_inverse=True)
-    except TypeError as error:
-        raise BagError(
-            f"the classes cannot be put in order: {error}.",
-            "Let all labels be strings or all numbers, and leave out rows without a label.",
-        ) from error
-    missing = classes != classes
-    if missing.any():
-        first = pool[(names[pool] != names[pool]).argmax()]
-        raise BagError(
-            f"the label of row {first} is missing.",
-            "Give it a label, or leave it out of rows.",
-        )
-    return {name: pool[codes == code] for code, name in enumerate(classes.tolist())}
-
-
-def _pool(n_rows: int, rows: ArrayLike | None) -> Ints:
-    """Give the rows of the pool in ascending order, so that theirs does not matter."""
-    if rows is None:
-        return np.arange(n_rows)
-    given = np.asarray(rows)
-    if given.ndim != 1 or not given.size or given.dtype.kind not in "iu":
-        raise BagError(
-            f"rows are of shape {given.shape} and {given.dtype}.",
-            "Pass a flat list of row numbers, at least one: np.flatnonzero(mask) for a mask.",
-        )
-    pool = np.sort(given.astype(np.int64))
-    if pool[0] < 0 or pool[-1] >= n_rows:
-        raise BagError(
-            f"rows run from {pool[0]} to {pool[-1]}, but there are {_rows(n_rows)}.",
-            f"Rows are counted from 0: let them lie between 0 and {n_rows - 1}.",
-        )
-    twice = np.diff(pool) == 0
-    if twice.any():
-        raise BagError(
-            f"row {pool[twice.argmax()]} is in rows twice.", "Pass every row of the pool once."
-        )
-    return pool
-
-
-def _positive(name: str, value: int) -> int:
-    try:
-        whole = index(value)
-    except TypeError:
-        whole = 0
-    if whole < 1:
-        raise BagError(f"{name} is {reprlib.repr(value)}.", "Pass a whole number of 1 or more.")
-    return whole
-
-
-def _rows(n: int) -> str:
-    return f"{n:,} row" + ("" if n == 1 else "s")
-
-
-def _holdings(pool: dict[Any, Ints], most: int = 8) -> str:
-    """List the smallest classes: those that a draw asks too much of."""
-    fewest = sorted(pool.items(), key=lambda item: len(item[1]))
-    more = [f"… ({len(fewest) - most:,} more)"] if len(fewest) > most else []
-    return " · ".join([f"class {name!r} {_rows(len(own))}" for name, own in fewest[:most]] + more)
