@@ -28,7 +28,7 @@ def test_from_files_to_tables(tmp_path):
     assert len(before) == 2
     told = reproduce(paper.folder, "--only", "bag_size=8,seed=0", "--data", str(data))
     assert "2 of 2 cells have a result" in told
-    assert "0 cells were run" in told
+    assert "0 cells were run, 0 are left" in told
     told = reproduce(paper.folder, "--next", "--data", str(data), "--render")
     assert "4 cells were run, 0 are left" in told
     assert told.count(" selected, ") == 4
@@ -53,8 +53,18 @@ def test_a_dry_run_tells_the_time_and_runs_nothing(tmp_path):
 
 def test_nothing_is_started_that_would_not_end_in_time(tmp_path):
     paper = small_paper(tmp_path / "p")
-    told = reproduce(paper.folder, "--next", "--time-limit", "10", "--data", str(tmp_path))
-    assert "0 cells were run, 6 are left" in told
+    options = ["--next", "--time-limit", "10", "--data", str(tmp_path), "--device", "cpu"]
+    result = CliRunner().invoke(app, ["reproduce", str(paper.folder), *options])
+    assert result.exit_code == 1
+    assert "0 cells were run, 6 are left" in result.output
+    assert "None ends within the time limit" in result.output
+
+
+def test_a_dry_run_renders_nothing(tmp_path):
+    paper = small_paper(tmp_path / "p")
+    before = (paper.folder / "README.md").read_text()
+    assert "cells have a result" in reproduce(paper.folder, "--dry-run", "--render")
+    assert (paper.folder / "README.md").read_text() == before
 
 
 def test_rendering_needs_neither_data_nor_training(tmp_path):

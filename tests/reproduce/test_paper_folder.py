@@ -77,6 +77,37 @@ def test_a_line_that_was_cut_short_is_not_read_and_gone_with_the_next(tmp_path):
     assert [json.loads(line)["bag_size"] for line in text.splitlines()] == [4, 8]
 
 
+def test_a_line_whose_end_an_editor_took_is_kept(tmp_path):
+    paper = small_paper(tmp_path / "p")
+    paper.add(line_of("fpl", 4), {"loss": [1.0]})
+    for name in ("cifar10.jsonl", "curves.jsonl"):
+        file = paper.results_folder / name
+        file.write_text(file.read_text().rstrip("\n"))
+    assert len(paper.results()) == len(paper.curves()) == 1
+    paper.add(line_of("fpl", 8), {"loss": [2.0]})
+    assert len(paper.results()) == len(paper.curves()) == 2
+
+
+def test_a_cell_has_one_line(tmp_path):
+    paper = small_paper(tmp_path / "p")
+    paper.add(line_of("fpl", 4, selected=1.0), {"loss": [1.0]})
+    paper.add(line_of("fpl", 4, selected=2.0), {"loss": [2.0]})
+    (line,) = paper.results().values()
+    assert line["selected"] == 1.0
+    assert len((paper.results_folder / "cifar10.jsonl").read_text().splitlines()) == 1
+
+
+def test_methods_of_several_tables_come_as_their_entry_names_them(tmp_path):
+    paper = small_paper(tmp_path / "p")
+    other = TABLE.replace("fpl =", "greedy =").replace("proportion-loss =", "naive =")
+    (paper.folder / "a-table.toml").write_text(other)
+    (paper.folder / "order.toml").write_text(
+        '[[cells]]\nmethods = ["fpl", "naive", "proportion-loss"]\nsizes = [4]\n'
+    )
+    methods = [cell.method for cell in Paper(paper.folder).cells()]
+    assert methods == ["fpl", "naive", "proportion-loss"]
+
+
 def test_lines_of_several_threads_do_not_mix(tmp_path):
     paper = small_paper(tmp_path / "p")
     threads = [
@@ -127,7 +158,7 @@ def test_a_process_that_is_killed_leaves_whole_cells(tmp_path):
 
 @pytest.mark.parametrize(
     ("only", "count"),
-    [("", 6), ("method=fpl", 4), ("method=fpl,bag_size=8", 2), ("bag_size=4|8, seed=1", 2)],
+    [("", 6), ("method=fpl", 4), ("method=fpl,bag_size=8", 2), ("bag_size=4/8, seed=1", 2)],
 )
 def test_cells_are_selected_by_their_fields(tmp_path, only, count):
     assert len(select(small_paper(tmp_path / "p").cells(), only)) == count

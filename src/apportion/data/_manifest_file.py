@@ -18,9 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from apportion.data._files import DataError, write_file
 from apportion.data._pool import Ints
-from apportion.data._writing import write_file
-from apportion.data.benchmarks import DataError
 
 FORMAT = 1
 ARRAYS = ("index", "offsets", "counts")

@@ -12,8 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from apportion.data._writing import write_file
-from apportion.data.benchmarks import DataError
+from apportion.data._files import DataError, write_file
 from apportion.data.manifests import Manifest
 from apportion.errors import suggestion
 

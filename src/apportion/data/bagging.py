@@ -25,9 +25,9 @@ import numpy as np
 
 from apportion.bags import BagError, counts_from_proportions
 from apportion.data import protocols
+from apportion.data._files import DataError
 from apportion.data._pool import Ints, in_rows, rows_by_class
 from apportion.data._table_files import Table, check_folder, read_table, write_tables
-from apportion.data.benchmarks import DataError
 from apportion.data.manifests import Manifest
 from apportion.errors import suggestion
 

@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from apportion.bags import BagError, Bags
+from apportion.data._files import DataError
 from apportion.data._manifest_file import ARRAYS, REMEDY, checksum, read_manifest, write_manifest
 from apportion.data._pool import Ints, in_rows
-from apportion.data.benchmarks import DataError
 from apportion.data.protocols import Drawn
 
 __all__ = ["Manifest"]

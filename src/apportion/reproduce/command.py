@@ -21,16 +21,18 @@ def reproduce(
         bool, typer.Option("--next", help="Run the next cells, in the paper's order.")
     ] = False,
     only: Annotated[
-        str, typer.Option(help="Run these cells: method=fpl,bag_size=64|1024, say.")
+        str, typer.Option(help="Run these cells: method=fpl,bag_size=64/1024, say.")
     ] = "",
-    seeds: Annotated[str, typer.Option(help="Run these seeds: 0,1,2, say.")] = "",
+    seeds: Annotated[str, typer.Option(help="Cells of these seeds only: 0,1,2, say.")] = "",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only tell what would be run, and how long.")
     ] = False,
     time_limit: Annotated[
         float | None, typer.Option(min=0, help="Start only what will end within so many seconds.")
     ] = None,
-    at_once: Annotated[int, typer.Option(min=1, help="Cells to run at a time, on a GPU.")] = 4,
+    at_once: Annotated[
+        int, typer.Option(min=1, max=10, help="Cells to run at a time, on a GPU.")
+    ] = 4,
     epochs: Annotated[
         int | None, typer.Option(min=1, help="Instead of the table's: for a trial.")
     ] = None,
@@ -54,14 +56,16 @@ def reproduce(
 
     Some cells; then tables and figures from all that is recorded:
 
-        apportion reproduce --only method=fpl,bag_size=64|1024 --seeds 1,2 --data ~/data
+        apportion reproduce --only method=fpl,bag_size=64/1024 --seeds 1,2 --data ~/data
         apportion reproduce --render
     """
     from dataclasses import replace
 
+    from apportion.engine.device import device_for
     from apportion.reproduce.paper import Paper, PaperError, select
     from apportion.reproduce.rendering import render as write
-    from apportion.reproduce.running import hardware_of, predicted, run
+    from apportion.reproduce.running import hardware_of, run
+    from apportion.reproduce.schedule import predicted
 
     try:
         chosen = [int(seed) for seed in seeds.split(",")] if seeds else None
@@ -96,14 +100,16 @@ def reproduce(
             on_done=done,
         )
         typer.echo(f"{len(were_run)} cells were run, {len(left) - len(were_run)} are left.")
-    elif not render:
-        hardware = hardware_of(device)
-        lines = list(results.values())
-        each = [predicted(cell, lines, hardware, device) for cell in left]
+        if left and not were_run:
+            typer.echo("None ends within the time limit, or all of them failed.", err=True)
+            raise typer.Exit(1)
+    elif not render or dry_run:
+        hardware, kind = hardware_of(device), device_for(device).type
+        each = [predicted(cell, results.values(), hardware, kind) for cell in left]
         for cell, seconds in zip(left, each, strict=True):
             typer.echo(f"  {cell}: {_duration(seconds)}")
         typer.echo(f"{_duration(sum(each))} in all on {hardware}; --next runs them in this order.")
-    if render:
+    if render and not dry_run:
         for name in write(folder):
             typer.echo(f"Wrote {folder.folder / name}")
 

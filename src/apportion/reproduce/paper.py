@@ -91,12 +91,12 @@ class Paper:
     def cells(self, seeds: Sequence[int] | None = None) -> list[Cell]:
         """Give all cells, in the order in which they are run; those of some seeds, if asked."""
         file = self.folder / "order.toml"
-        order = _read_toml(file)["cells"] if file.exists() else [{}]
+        order = _read_toml(file).get("cells", [{}]) if file.exists() else [{}]
         found: dict[Cell, None] = {}
         for entry in order:
             for seed in seeds or entry.get("seeds", [0]):
-                for table in self.tables.values():
-                    found |= dict.fromkeys(_chosen(entry, table.cells(seed)))
+                cells = (cell for table in self.tables.values() for cell in table.cells(seed))
+                found |= dict.fromkeys(_chosen(entry, cells))
         return list(found)
 
     def results(self) -> dict[Cell, dict[str, Any]]:
@@ -113,6 +113,8 @@ class Paper:
         cell = _cell(line)
         self.results_folder.mkdir(exist_ok=True)
         with FileLock(self.results_folder / "lock"):
+            if cell in self.results():  # another process was quicker
+                return
             _append(self._curves, {**asdict(cell), "curves": dict(curves)})
             _append(self.results_folder / f"{cell.dataset}.jsonl", line)
 
@@ -122,12 +124,12 @@ class Paper:
 
 
 def select(cells: Iterable[Cell], only: str) -> list[Cell]:
-    """Give the cells that a text such as "method=fpl,bag_size=64" names; "64|128" means either.
+    """Give the cells that a text such as "method=fpl,bag_size=64" names; "64/128" means either.
 
     Examples
     --------
     >>> cells = [Cell("cifar10", "fpl", size, 0, 400) for size in (64, 128, 256)]
-    >>> [cell.bag_size for cell in select(cells, "method=fpl,bag_size=64|256")]
+    >>> [cell.bag_size for cell in select(cells, "method=fpl,bag_size=64/256")]
     [64, 256]
     """
     known = [field.name for field in fields(Cell)]
@@ -136,7 +138,7 @@ def select(cells: Iterable[Cell], only: str) -> list[Cell]:
         name, _, values = condition.partition("=")
         if name.strip() not in known:
             raise PaperError(f"cells have no {name.strip()!r}.", suggestion(name.strip(), known))
-        wanted = {value.strip() for value in values.split("|")}
+        wanted = {value.strip() for value in values.split("/")}
         there = dict.fromkeys(str(getattr(cell, name.strip())) for cell in chosen)
         chosen = [cell for cell in chosen if str(getattr(cell, name.strip())) in wanted]
         if not chosen:
@@ -193,7 +195,8 @@ def _read_lines(file: Path) -> list[dict[str, Any]]:
     """Read JSON lines, but for a last one that is not finished."""
     if not file.exists():
         return []
-    *lines, _ = file.read_text(encoding="utf-8").split("\n")
+    *lines, rest = file.read_text(encoding="utf-8").split("\n")
+    lines += [rest] if _is_json(rest) else []  # an editor may have taken the end of the line
     try:
         return [json.loads(line) for line in lines]
     except json.JSONDecodeError as error:
@@ -202,11 +205,23 @@ def _read_lines(file: Path) -> list[dict[str, Any]]:
         ) from error
 
 
+def _is_json(text: str | bytes) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
+
+
 def _append(file: Path, line: Mapping[str, Any]) -> None:
     """Add a line for good, after whatever a killed process may have left of one."""
     with file.open("ab+") as lines:
         lines.seek(0)
-        lines.truncate(lines.read().rfind(b"\n") + 1)
+        before, end, rest = lines.read().rpartition(b"\n")
+        if rest and _is_json(rest):
+            lines.write(b"\n")
+        else:
+            lines.truncate(len(before) + len(end))
         lines.write((json.dumps(line, ensure_ascii=False) + "\n").encode())
         lines.flush()
         os.fsync(lines.fileno())

@@ -6,8 +6,10 @@ between their marks in the paper's README.md, figures to ``figures/`` as SVG.
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Iterable
+from pathlib import Path
 from statistics import mean, stdev
 from typing import TYPE_CHECKING, Any
 
@@ -32,8 +34,15 @@ def render(paper: Paper) -> list[str]:
     for name, figure in paper.figures.items():
         _draw(paper, name, figure, results)
         written.append(f"figures/{name}.svg")
-    readme.write_text(text, encoding="utf-8")
+    _replace(readme, text)
     return written
+
+
+def _replace(file: Path, text: str) -> None:
+    """Write a file in one step, with the same bytes on every system."""
+    beside = file.with_name(file.name + ".new")
+    beside.write_text(text, encoding="utf-8", newline="\n")
+    beside.replace(file)
 
 
 def _between_marks(text: str, name: str, content: str, file: str) -> str:
@@ -98,12 +107,12 @@ def _row(name: str, values: Iterable[str]) -> str:
 def _draw(
     paper: Paper, name: str, figure: dict[str, Any], results: dict[Cell, dict[str, Any]]
 ) -> None:
-    from matplotlib import rc_context
+    from matplotlib import style
     from matplotlib.figure import Figure
 
     panels = figure["tables"] if figure["kind"] == "accuracy" else figure["curves"]
-    # The names of an SVG's parts are random, unless they are salted.
-    with rc_context({"svg.hashsalt": "apportion", "svg.fonttype": "none"}):
+    # Not as the user likes it; and names of an SVG's parts are random, unless they are salted.
+    with style.context(["default", {"svg.hashsalt": "apportion", "svg.fonttype": "none"}]):
         canvas = Figure(figsize=(4.2 * len(panels), 3.4), layout="constrained")
         for number, panel in enumerate(panels, start=1):
             axes = canvas.add_subplot(1, len(panels), number)
@@ -116,7 +125,9 @@ def _draw(
         canvas.suptitle(figure["title"])
         folder = paper.folder / "figures"
         folder.mkdir(exist_ok=True)
-        canvas.savefig(folder / f"{name}.svg", metadata={"Date": None, "Creator": None})
+        drawn = io.StringIO()
+        canvas.savefig(drawn, format="svg", metadata={"Date": None, "Creator": None})
+        _replace(folder / f"{name}.svg", drawn.getvalue())
 
 
 def _accuracy(axes: Axes, table: Table, results: dict[Cell, dict[str, Any]]) -> None:

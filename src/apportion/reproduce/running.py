@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import platform
 import subprocess
 import time
@@ -10,7 +11,6 @@ from dataclasses import asdict, dataclass
 from functools import cache, partial
 from os import PathLike
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -27,14 +27,17 @@ from apportion.data.benchmarks import (
     spoken_arabic_digits,
     svhn,
 )
-from apportion.data.protocols import pools, rand
 from apportion.engine.device import device_for
 from apportion.errors import suggestion
 from apportion.many import fit_many
+from apportion.methods import method_named
 from apportion.nets import Normalized, build, resnet18
 from apportion.reproduce.paper import Cell, Paper, PaperError
+from apportion.reproduce.schedule import duration, next_group, predicted
 
-__all__ = ["READERS", "hardware_of", "predicted", "run"]
+__all__ = ["READERS", "hardware_of", "run"]
+
+log = logging.getLogger("apportion")
 
 READERS: dict[str, Callable[[str | PathLike[str] | None], Benchmark]] = {
     "cifar10": cifar10,
@@ -46,10 +49,7 @@ READERS: dict[str, Callable[[str | PathLike[str] | None], Benchmark]] = {
 MEAN = 255 * np.array([0.5071, 0.4865, 0.4409], np.float32).reshape(3, 1, 1)
 STD = 255 * np.array([0.2673, 0.2564, 0.2762], np.float32).reshape(3, 1, 1)
 
-DRAWN = 102_400  # instances in the bags of a pool, where the paper's own are not known
 CURVES = ("loss", "changed", "regret", "label_accuracy", "valid_error", "test_accuracy")
-UNKNOWN = {"cuda": 0.5, "cpu": 600.0}  # seconds an epoch, where no such cell was run yet
-SETTING_UP = 60.0  # seconds: reading, compiling
 
 
 @dataclass(frozen=True)
@@ -92,81 +92,47 @@ def run(
     list of Cell
         Those that were run.
     """
-    began, left, done = time.monotonic(), list(cells), []
-    hardware, source = hardware_of(device), commit or _commit()
-    at_once = 1 if device_for(device).type == "cpu" else at_once
-    problem = cache(partial(_problem, paper, _reader(data)))
-    while left:
-        results = list(paper.results().values())
+    for cell in cells:
+        method_named(cell.method)  # before anything is read
+        if cell.dataset not in READERS:
+            raise PaperError(
+                f"there is no dataset {cell.dataset!r}.", suggestion(cell.dataset, READERS)
+            )
+    began, done, failed = time.monotonic(), list[Cell](), list[Cell]()
+    hardware, kind = hardware_of(device), device_for(device).type
+    about = {"hardware": hardware, "commit": commit or _commit()}
+    problem = cache(partial(_problem, paper, cache(lambda dataset: READERS[dataset](data))))
+    while True:
+        results = paper.results()  # which another process may have added to
+        left = [cell for cell in cells if cell not in results and cell not in failed]
+        shares = {cell: predicted(cell, results.values(), hardware, kind) for cell in left}
         remaining = None if time_limit is None else time_limit - (time.monotonic() - began)
-        seconds = [predicted(cell, results, hardware, device) for cell in left[:at_once]]
-        group = _that_fit(left[:at_once], seconds, remaining)
+        known = {(c.method, c.dataset) for c, ln in results.items() if ln["hardware"] == hardware}
+        group = next_group(left, shares, 1 if kind == "cpu" else at_once, remaining, known)
         if not group:
-            break
+            return done
         if on_start is not None:
-            on_start(group, SETTING_UP + sum(seconds[: len(group)]))
-        about = {"together": len(group), "hardware": hardware, "commit": source}
+            on_start(group, duration([shares[cell] for cell in group]))
+        running = set(group)
         jobs = [
-            _job(paper, cell, problem(cell.dataset, cell.bag_size), device, about, on_done)
+            _job(paper, cell, problem(cell.dataset, cell.bag_size), device, about, running, on_done)
             for cell in group
         ]
-        fit_many(jobs, at_once=len(group))
-        done += group
-        left = left[len(group) :]
-    return done
-
-
-def _that_fit(
-    cells: Sequence[Cell], seconds: Sequence[float], remaining: float | None
-) -> list[Cell]:
-    """The first of the cells, as many as end in time together."""
-    group, total = [], SETTING_UP
-    for cell, own in zip(cells, seconds, strict=True):
-        total += own
-        if remaining is not None and total > remaining:
-            break
-        group.append(cell)
-    return group
-
-
-def predicted(
-    cell: Cell, results: Sequence[dict[str, Any]], hardware: str, device: str = "auto"
-) -> float:
-    """How many seconds a cell adds to those that run beside it, by what the like of it took."""
-    here = [line for line in results if line["hardware"] == hardware]
-    for alike in (("method", "dataset"), ("method",), ()):
-        like = [line for line in here if all(line[n] == getattr(cell, n) for n in alike)]
-        if like:
-            each = median(line["seconds"] / line["together"] / line["epochs"] for line in like)
-            return float(each) * cell.epochs
-    return UNKNOWN[device_for(device).type] * cell.epochs
-
-
-def _reader(folder: str | PathLike[str] | None) -> Callable[[str], Benchmark]:
-    """Read every dataset once, so that cells share it."""
-
-    @cache
-    def read(dataset: str) -> Benchmark:
-        if dataset not in READERS:
-            raise PaperError(f"there is no dataset {dataset!r}.", suggestion(dataset, READERS))
-        return READERS[dataset](folder)
-
-    return read
+        try:
+            fit_many(jobs, at_once=len(group))
+        except ExceptionGroup as errors:
+            failed += running
+            for error in errors.exceptions:
+                log.error("A cell failed: %s", error)
+        done += [cell for cell in group if cell not in running]
 
 
 def _problem(paper: Paper, read: Callable[[str], Benchmark], dataset: str, size: int) -> Problem:
     data = read(dataset)
     n_classes = len(data.classes)
-    bags_file = paper.folder / "bags" / f"{dataset}.npz"
-    if bags_file.exists():
-        members = paper_bags(bags_file, size)
-    else:  # bags that the paper does not tell: drawn by its protocol, from pools of half each
-        first, second = pools(len(data.x), (0.5, 0.5), seed=0)
-        draw = partial(rand, data.labels, size, DRAWN // size)
-        members = draw(rows=first, seed=0).members, draw(rows=second, seed=1).members
     train, valid = (
         Bags.from_members(data.x, rows, labels=data.labels, classes=range(n_classes))
-        for rows in members
+        for rows in paper_bags(paper.folder / "bags" / f"{dataset}.npz", size)
     )
     one_bag = np.zeros(len(data.x_test), np.int64)
     test = Bags.from_rows(data.x_test, one_bag, labels=data.labels_test, classes=range(n_classes))
@@ -187,13 +153,20 @@ def _job(
     problem: Problem,
     device: str,
     about: dict[str, Any],
+    running: set[Cell],
     on_done: Callable[[Cell, dict[str, Any]], None] | None,
 ) -> dict[str, Any]:
     """What `fit_many` takes, with a function that records the cell after its last epoch."""
-    began, records = time.monotonic(), list[dict[str, Any]]()
+    began, records, together = time.monotonic(), list[dict[str, Any]](), len(running)
+    last, share = began, 0.0
 
     def on_epoch(record: dict[str, Any], model: nn.Module) -> None:  # noqa: ARG001
+        nonlocal last, share
         records.append(record)
+        now = time.monotonic()
+        if len(records) > 1:  # the first compiles
+            share += (now - last) / len(running)
+        last = now
         if len(records) < cell.epochs:
             return
         best = min(records, key=lambda record: record["valid_error"])
@@ -202,12 +175,15 @@ def _job(
             "selected": round(100 * best["test_accuracy"], 2),
             "last": round(100 * record["test_accuracy"], 2),
             "best_epoch": best["epoch"],
-            "seconds": round(time.monotonic() - began, 1),
+            "seconds": round(now - began, 1),
+            "share": round(share, 1),
+            "together": together,
             "versions": _versions(),
             **about,
         }
         curves = {name: [round(r[name], 4) for r in records] for name in CURVES if name in record}
         paper.add(line, curves)
+        running.discard(cell)
         if on_done is not None:
             on_done(cell, line)
 
@@ -240,15 +216,17 @@ def _versions() -> dict[str, str]:
 
 
 def _commit() -> str:
-    """What git calls this version of the code."""
-    here = Path(__file__).parent
+    """What git calls this version of the code, if it is git's."""
+    package = Path(__file__).parents[1]
+
+    def git(*command: str) -> str:
+        return subprocess.run(
+            ["git", *command], cwd=package, capture_output=True, text=True, check=True
+        ).stdout.strip()
+
     try:
-        name, changes = (
-            subprocess.run(
-                ["git", *command], cwd=here, capture_output=True, text=True, check=True
-            ).stdout.strip()
-            for command in (("rev-parse", "HEAD"), ("status", "--porcelain", "--", "."))
-        )
+        git("ls-files", "--error-unmatch", "__init__.py")
+        name, changes = git("rev-parse", "HEAD"), git("status", "--porcelain", "--", ".")
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return f"{name} with changes" if changes else name
