@@ -1,11 +1,11 @@
 """One epoch of ours, by phases, beside two other ways to write it, in one run.
 
-    python benchmarks/epoch.py [--instances 102400] [--sizes 64 1024 4096] [--together 4]
-                               [--decisions 100] [--device auto]
+    python benchmarks/epoch.py [--data FOLDER] [--instances 102400] [--sizes 64 1024 4096]
+                               [--together 4] [--decisions 100] [--device auto]
 
-The network is the paper's ResNet-18 on 32 × 32 images of random pixels, the preset `paper`, the
-method `fpl`, with as many instances again to validate on; on a GPU also several runs together, and
-`proportion-loss`. Beside it:
+The network is the paper's ResNet-18 on 32 × 32 images, the preset `paper`, the method `fpl`, with
+as many instances again to validate on; on a GPU also several runs together, and `proportion-loss`.
+Images are random pixels, or with `--data` those of CIFAR-10, in the paper's bags. Beside it:
 
 - *bare*: a hand-written PyTorch loop over the same tensors, network, optimiser and precision, which
   only trains;
@@ -24,6 +24,7 @@ import logging
 import sys
 import time
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -31,15 +32,16 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 from apportion import Bags, OnlinePseudoLabels, TrainConfig, fit, fit_many
+from apportion.data.benchmarks import cifar10, paper_bags
 from apportion.data.protocols import rand
 from apportion.engine.device import device_for, precision_for
 from apportion.nets import Normalized, resnet18
+from apportion.reproduce.running import MEAN, STD
 
 CPU = torch.device("cpu")
 CLASSES = 10
 WARM_UP = 3  # epochs: compiling, recording, trying kernels
-MEAN = 255 * np.array([0.5071, 0.4865, 0.4409], np.float32).reshape(3, 1, 1)
-STD = 255 * np.array([0.2673, 0.2564, 0.2762], np.float32).reshape(3, 1, 1)
+PAPER_BAGS = Path(__file__).parents[1] / "papers" / "matsuo2023" / "bags" / "cifar10.npz"
 
 
 def network(device):
@@ -68,6 +70,15 @@ def drawn(instances, size):
         members = rand(labels, size, instances // size, seed=0).members
         pools.append(Bags.from_members(x, members, labels=labels, classes=range(CLASSES)))
     return pools
+
+
+def published(folder, size):
+    """The paper's bags of CIFAR-10."""
+    data = cifar10(folder)
+    return [
+        Bags.from_members(data.x, rows, labels=data.labels, classes=range(CLASSES))
+        for rows in paper_bags(PAPER_BAGS, size)
+    ]
 
 
 class Clock:
@@ -249,6 +260,7 @@ def published_decisions(costs, bags, n_bags):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--data", help="where the official files of CIFAR-10 are")
     parser.add_argument("--instances", type=int, help="to train on: 2,048, or 102,400 on a GPU")
     parser.add_argument("--sizes", type=int, nargs="+", help="of bags: 1024, or three on a GPU")
     parser.add_argument("--together", type=int, nargs="+", default=[4], help="runs on a GPU")
@@ -268,21 +280,25 @@ def main():
     )
     name = torch.cuda.get_device_name(device) if on_gpu else "the CPU"
     print(f"{instances:,} instances to train and as many to validate on, {name}")
+
+    def bags_of(size):
+        return published(options.data, size) if options.data else drawn(instances, size)
+
     print(f"Python {sys.version.split()[0]}, torch {torch.__version__}\n")
 
     for size in sizes:
-        train, valid = drawn(instances, size)
+        train, valid = bags_of(size)
         whole, phases = ours(train, valid, config)
         by_phase = " · ".join(f"{phase} {value:.3f}" for phase, value in phases.items())
         print(f"fpl, bags of {size}: {whole:.3f} s an epoch ({by_phase})", flush=True)
     size = 1024 if 1024 in sizes else sizes[0]
-    train, valid = drawn(instances, size)
+    train, valid = bags_of(size)
     whole, phases = ours(train, valid, config)
     if on_gpu:
         for n in options.together:
             each = together(train, valid, config, n)
             print(f"{n} runs together: {each:.3f} s a run-epoch ({whole / each:.2f}× one alone)")
-        small, others = drawn(instances, 64)
+        small, others = bags_of(64)
         took, by = ours(small, others, config, "proportion-loss")
         print(f"proportion-loss, 4 bags of 64 a step: {took:.3f} s (training {by['train']:.3f})")
 
@@ -298,10 +314,10 @@ def main():
         print(" · as published not measured: python-mip is not installed")
     else:
         print(f" · as published {labels:.1f} s ({labels / decided:,.0f}×)")
-    published = sum(theirs) + (labels or 0)
+    as_they_do = sum(theirs) + (labels or 0)
     without = " without its label decisions" if labels is None else ""
-    print(f"whole epoch  ours {whole:.3f} s · as published {published:.1f} s{without}", end="")
-    print(f" ({published / whole:,.0f}×)")
+    print(f"whole epoch  ours {whole:.3f} s · as published {as_they_do:.1f} s{without}", end="")
+    print(f" ({as_they_do / whole:,.0f}×)")
 
 
 if __name__ == "__main__":

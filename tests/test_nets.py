@@ -13,6 +13,7 @@ from apportion import nets
 from apportion._resnet import ResNet
 from apportion.bags import Bags
 from apportion.nets import NETS, NetError, Normalized, build, conv1d, mlp, parts, resnet18
+from tests.test_resnet import lively
 
 DEVICES = [
     "cpu",
@@ -32,15 +33,6 @@ def bags_of(x, *members) -> Bags:
     n_rows = len(x[0]) if isinstance(x, tuple) else len(x)
     rows = dict(enumerate(members or [range(n_rows)]))
     return Bags.from_members(x, rows, [[0.5, 0.25, 0.25]] * len(rows))
-
-
-def lively(network: ResNet, seed: int = 0) -> ResNet:
-    """The network in evaluation mode, with no statistic or weight left at its first value."""
-    generator = torch.Generator().manual_seed(seed)
-    for name, value in network.state_dict().items():
-        if ".bn" in name or name.startswith("bn") or "downsample.1" in name or name == "fc.bias":
-            value.copy_(torch.rand(value.shape, generator=generator) + 0.5)
-    return network.eval()
 
 
 # ------------------------------------------------------------------------------- preprocessing

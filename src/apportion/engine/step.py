@@ -116,7 +116,8 @@ class Stepper:
             loss = self.take(step)
             drew = not torch.equal(before, torch.default_generator.get_state())
             if drew and self.warm[step.shape] == WARM_UP:  # earlier ones may have compiled
-                self._say_without("it draws random numbers on the host")
+                self.mode = "captured"  # which is what cannot be done
+                self._say_without("the network or the method draws random numbers on the host")
                 self.mode = "eager"
             return loss
         self.graphs[step.shape] = CapturedStep(self.take, step)
