@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+import logging
 from dataclasses import replace
 from typing import Any
 
@@ -438,8 +439,9 @@ def typical(bags: Bags) -> Step:
 
 def test_a_network_that_draws_on_the_host_is_not_recorded(monkeypatch, caplog):
     take = on_the_way(DrawsOnTheHost(), monkeypatch)
-    for _ in range(6):
-        take(typical(bags_of((9, 15))))
+    with caplog.at_level(logging.WARNING, logger="apportion"):
+        for _ in range(6):
+            take(typical(bags_of((9, 15))))
     assert take.mode == "eager"
     (message,) = caplog.messages
     assert "cannot be recorded as a CUDA graph" in message
@@ -481,8 +483,9 @@ def test_a_recording_that_fails_without_a_word_is_done_without(monkeypatch, capl
         raise NotImplementedError
 
     take = on_the_way(Network(dropout=False), monkeypatch, fails)
-    for _ in range(5):
-        take(typical(bags_of((9, 15))))
+    with caplog.at_level(logging.WARNING, logger="apportion"):
+        for _ in range(5):
+            take(typical(bags_of((9, 15))))
     assert take.mode == "eager"
     (message,) = caplog.messages
     assert "NotImplementedError" in message
