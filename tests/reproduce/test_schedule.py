@@ -66,9 +66,19 @@ def test_what_does_not_fit_is_passed_over():
     assert group([900.0, 100.0, 900.0, 100.0, 100.0], SETTING_UP + 400) == [8, 32, 64]
 
 
-def test_of_what_is_not_known_one_cell_is_run_alone():
+def test_where_time_is_limited_one_cell_of_what_is_not_known_is_run_alone():
     new = cell("llp-vat")
     shares = dict.fromkeys([*CELLS, new], 10.0)
-    assert next_group([new, *CELLS], shares, 4, None, KNOWN) == [new]
-    assert next_group([CELLS[0], new, CELLS[1]], shares, 4, None, KNOWN) == [CELLS[0]]
-    assert next_group([CELLS[0], CELLS[1]], shares, 4, None, ()) == [CELLS[0]]
+    assert next_group([new, *CELLS], shares, 4, 1e6, KNOWN) == [new]
+    assert next_group([CELLS[0], new, CELLS[1]], shares, 4, 1e6, KNOWN) == [CELLS[0]]
+    assert next_group([CELLS[0], CELLS[1]], shares, 4, 1e6, ()) == [CELLS[0]]
+
+
+def test_where_it_is_not_they_are_run_together():
+    new = cell("llp-vat")
+    shares = dict.fromkeys([*CELLS, new], 10.0)
+    assert next_group([CELLS[0], new, CELLS[1]], shares, 4, None, KNOWN) == [
+        CELLS[0],
+        new,
+        CELLS[1],
+    ]

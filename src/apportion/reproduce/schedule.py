@@ -52,12 +52,12 @@ def next_group(
 ) -> list[Cell]:
     """Give the first cells that end in time together; those that would not are passed over.
 
-    Of a method and a dataset that are not known yet one cell is run alone: it tells the time of
-    the others.
+    Where time is limited, of a method and a dataset that are not known yet one cell is run alone:
+    it tells the time of the others.
     """
     known, group = set(known), list[Cell]()
     for cell in cells:
-        new = (cell.method, cell.dataset) not in known
+        new = remaining is not None and (cell.method, cell.dataset) not in known
         if len(group) == at_once or (new and group):
             break
         total = duration([*(shares[other] for other in group), shares[cell]])
