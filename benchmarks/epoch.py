@@ -32,7 +32,8 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 from apportion import Bags, OnlinePseudoLabels, TrainConfig, fit, fit_many
-from apportion.data.benchmarks import cifar10, paper_bags
+from apportion.data.benchmarks import cifar10
+from apportion.data.protocols import paper as paper_bags
 from apportion.data.protocols import rand
 from apportion.engine.device import device_for, precision_for
 from apportion.nets import Normalized, resnet18

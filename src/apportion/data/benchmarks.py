@@ -20,19 +20,14 @@ function                rows               instances           source
                                                                Learning Repository, 2008
 ======================  =================  ==================  =================================
 
-`paper_bags` reads bags that were published as row numbers; `apportion.data.protocols` makes new
-ones.
+How bags are made of them is in `apportion.data.protocols`.
 """
 
 from __future__ import annotations
 
 import os
-import zlib
-from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,9 +38,7 @@ from apportion.data._spoken_arabic_digits import read_spoken_arabic_digits
 from apportion.data._svhn import read_svhn
 from apportion.data.protocols import pools
 
-__all__ = [
-    "Benchmark", "DataError", "cifar10", "digits", "paper_bags", "spoken_arabic_digits", "svhn",
-]  # fmt: skip
+__all__ = ["Benchmark", "DataError", "cifar10", "digits", "spoken_arabic_digits", "svhn"]
 
 Ints = NDArray[np.int64]
 
@@ -190,61 +183,3 @@ def spoken_arabic_digits(folder: str | os.PathLike[str] | None = None) -> Benchm
     """
     x, labels, x_test, labels_test = read_spoken_arabic_digits(folder)
     return Benchmark(x, labels, DIGITS, x_test, labels_test)
-
-
-def paper_bags(file: str | os.PathLike[str], size: int) -> tuple[Ints, Ints]:
-    """Read the bags of a paper: which rows each holds, in the official order of a training set.
-
-    Parameters
-    ----------
-    file : path
-        An .npz with arrays train_S and val_S for every size S, each of shape (bags, S).
-    size : int
-        The number of rows of each bag.
-
-    Returns
-    -------
-    train, valid : ndarray of int64 of shape (bags, size)
-        For `Bags.from_members`, which checks them against the data.
-
-    Raises
-    ------
-    DataError
-        If the file is missing, or has no bags of this size.
-    """
-    if not Path(file).is_file():
-        raise DataError(
-            f"{file} is missing.", "Pass the .npz that has the arrays train_S and val_S."
-        )
-    try:
-        # numpy would leave a file that it cannot read open.
-        with Path(file).open("rb") as opened:
-            pack = np.load(opened, allow_pickle=False)
-            if not isinstance(pack, Mapping):
-                raise ValueError("it is a single array")
-            wanted = (f"train_{size}", f"val_{size}")
-            parts = {name: pack[name] for name in wanted if name in pack}
-            there = set(pack)
-    except (BadZipFile, EOFError, ValueError, zlib.error) as error:
-        raise DataError(
-            f"{file} cannot be read as an .npz of numbers: {error}.",
-            "Pass the .npz that has the arrays train_S and val_S.",
-        ) from error
-    if len(parts) < 2:
-        sizes = sorted(
-            int(name[6:])
-            for name in there
-            if name.startswith("train_") and name[6:].isdecimal() and f"val_{name[6:]}" in there
-        )
-        raise DataError(
-            f"{file} has no bags of size {size}.",
-            f"Pass one of its sizes: {', '.join(map(str, sizes)) or 'it has none'}.",
-        )
-    for name, part in parts.items():
-        if part.ndim != 2 or part.shape[1] != size or part.dtype.kind not in "iu":
-            raise DataError(
-                f"{name} of {file} is of shape {part.shape} and {part.dtype}.",
-                f"Let it be whole numbers of shape (bags, {size}).",
-            )
-    train, valid = (part.astype(np.int64) for part in parts.values())
-    return train, valid

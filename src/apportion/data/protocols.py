@@ -10,6 +10,9 @@ From the rows of a pool
 - `random` deals all rows out to bags, so that proportions differ only by chance;
 - `clusters` makes a bag of rows that resemble one another, without looking at labels.
 
+`paper` draws nothing: it reads bags that were published with a paper, those of
+``papers/matsuo2023/bags`` say.
+
 Labels serve to make the bags, and nothing of them remains but the rows that each bag holds. Rows
 stand in a bag in random order: sorted by class, they would tell the truth to whatever breaks ties
 in their order. All is a function of the seed alone; numpy's global state is neither read nor
@@ -30,9 +33,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from apportion.bags import BagError, counts_from_proportions
 from apportion.data._clustering import clusters
+from apportion.data._paper_bags import paper
 from apportion.data._pool import Ints, holdings, in_rows, pool_of, positive, rows_by_class
 
-__all__ = ["Drawn", "clusters", "dirichlet", "pools", "rand", "random"]
+__all__ = ["Drawn", "clusters", "dirichlet", "paper", "pools", "rand", "random"]
 
 Floats = NDArray[np.float64]
 Shares = Callable[[np.random.Generator, int], Floats]  # draws proportions of so many classes

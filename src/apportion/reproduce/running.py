@@ -20,13 +20,8 @@ from torch import nn
 from apportion import __version__
 from apportion.bags import Bags
 from apportion.config import TrainConfig
-from apportion.data.benchmarks import (
-    Benchmark,
-    cifar10,
-    paper_bags,
-    spoken_arabic_digits,
-    svhn,
-)
+from apportion.data.benchmarks import Benchmark, cifar10, spoken_arabic_digits, svhn
+from apportion.data.protocols import paper as paper_bags
 from apportion.engine.device import device_for
 from apportion.errors import suggestion
 from apportion.many import fit_many
