@@ -37,6 +37,14 @@ def test_a_prediction_is_what_the_like_took_and_else_on_the_safe_side(wanted, se
     assert predicted(wanted, LINES, HERE, "cuda") == pytest.approx(seconds)
 
 
+@pytest.mark.parametrize("together", [1, 2, 3, 4, 6])
+def test_a_prediction_does_not_depend_on_how_many_ran_beside_it(together):
+    """What ran alone takes as long when it is run alone again."""
+    took = duration([25.0] * together) - SETTING_UP
+    line = line_of("fpl", 4, share=took / together, epochs=400, together=together)
+    assert predicted(cell(), [line], HERE, "cuda") == pytest.approx(25.0)
+
+
 def test_few_cells_take_more_than_their_shares():
     assert duration([10.0] * 4) == SETTING_UP + 40
     assert duration([10.0]) == SETTING_UP + 17

@@ -2,8 +2,9 @@
 
 The *share* of a cell is the time it takes of a computer that it has to itself or shares: of every
 epoch after the first, its length divided by the number of cells that were running. So the shares of
-cells that run together add up to the time they take, whatever their lengths; but fewer than four
-cannot fill a GPU, and take more than their shares.
+cells that run together add up to the time they take, whatever their lengths. Fewer than four
+cannot fill a GPU, so that the same cell has a larger share there; predictions are of what it has
+among four or more.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from apportion.reproduce.paper import Cell
 __all__ = ["SETTING_UP", "duration", "next_group", "predicted"]
 
 SETTING_UP = 60.0  # seconds: reading, compiling, recording
-FEWER = {1: 1.7, 2: 1.3, 3: 1.1}  # how much longer than their shares so many cells take
+FEWER = {1: 1.7, 2: 1.3, 3: 1.1}  # how much larger the shares of so many cells are
 
 # Seconds an epoch of what was never run: a guess, on the safe side.
 UNKNOWN = {"cuda": 0.6, "cpu": 600.0}
@@ -25,7 +26,7 @@ PASSES = {"pi-model": 2, "llp-vat": 4}
 
 
 def predicted(cell: Cell, lines: Iterable[Mapping[str, Any]], hardware: str, device: str) -> float:
-    """Give the share of a cell in seconds, by what the like of it took, or by a guess."""
+    """Give the share of a cell among four in seconds, by what the like of it took, or a guess."""
     here = [line for line in lines if line["hardware"] == hardware]
     for alike, choose in (
         (("method", "dataset", "bag_size"), median),
@@ -34,8 +35,13 @@ def predicted(cell: Cell, lines: Iterable[Mapping[str, Any]], hardware: str, dev
     ):
         like = [line for line in here if all(line[n] == getattr(cell, n) for n in alike)]
         if like:
-            return float(choose(line["share"] / line["epochs"] for line in like)) * cell.epochs
+            return choose(map(_of_an_epoch, like)) * cell.epochs
     return UNKNOWN[device] * PASSES.get(cell.method, 1) * cell.epochs
+
+
+def _of_an_epoch(line: Mapping[str, Any]) -> float:
+    """The share of one epoch of a recorded cell, had it been one of four."""
+    return float(line["share"] / line["epochs"]) / FEWER.get(line["together"], 1.0)
 
 
 def duration(shares: Sequence[float]) -> float:
