@@ -407,7 +407,7 @@ def takes_codes_alone(given: Given) -> None:
     try:
         found = train(nn.Embedding(4, 3), bags, method_for(given, bags))
     except ConfigError as error:
-        assert "none of them is floating-point" in str(error)  # noqa: PT017
+        assert "none of them holds floating-point" in str(error)  # noqa: PT017
     else:
         assert np.isfinite(found.history["loss"]).all()
 

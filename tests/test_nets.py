@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
-from apportion import nets
+from apportion import _net_inputs, nets
 from apportion._resnet import ResNet
 from apportion.bags import Bags
 from apportion.nets import NETS, NetError, Normalized, build, conv1d, mlp, parts, resnet18
@@ -295,7 +295,7 @@ def as_memmap(x, folder):
 def test_normalisation_is_that_of_the_rows_in_bags(
     name, shape, axes, kind, chunk, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(nets, "CHUNK", chunk)
+    monkeypatch.setattr(_net_inputs, "CHUNK", chunk)
     monkeypatch.setitem(NETS, name, lambda **sizes: nn.Identity())  # this is not about weights
     x = np.random.default_rng(0).integers(0, 256, (40, *shape), dtype=np.uint8)
     x[30:] = 255  # rows in no bag, which must not count
@@ -316,7 +316,7 @@ def test_normalisation_is_that_of_the_rows_in_bags(
 
 
 def test_a_spread_far_from_zero_is_measured_soundly(monkeypatch):
-    monkeypatch.setattr(nets, "CHUNK", 64)
+    monkeypatch.setattr(_net_inputs, "CHUNK", 64)
     x = (np.random.default_rng(0).random((1000, 2)) + np.array([1e5, -3e4])).astype(np.float32)
     model = build("mlp", bags_of(x))
     np.testing.assert_allclose(model.std, x.astype(np.float64).std(axis=0), rtol=1e-6)
@@ -324,7 +324,7 @@ def test_a_spread_far_from_zero_is_measured_soundly(monkeypatch):
 
 
 def test_a_constant_feature_becomes_zero(monkeypatch):
-    monkeypatch.setattr(nets, "CHUNK", 7)
+    monkeypatch.setattr(_net_inputs, "CHUNK", 7)
     x = np.random.default_rng(0).random((30, 3))
     x[:, 1] = 0.1  # ten of which do not sum to one
     model = build("mlp", bags_of(x))
@@ -344,7 +344,7 @@ def test_data_are_never_loaded_whole(monkeypatch):
         def __len__(self):
             return 1000
 
-    monkeypatch.setattr(nets, "CHUNK", 200)
+    monkeypatch.setattr(_net_inputs, "CHUNK", 200)
     model = build("mlp", bags_of(OnDisk()))
     assert max(OnDisk.read) == 50
     np.testing.assert_allclose(model.mean, 499.5)
@@ -422,7 +422,7 @@ def test_a_tensor_on_the_device_is_measured_alike():
         ("conv1d", np.ones((4, 3, 8, 8)), r"\(rows, channels, length\), but .* \(4, 3, 8, 8\)"),
         ("mlp", np.ones(4), r"\(rows, features\), but x is of shape \(4,\)"),
         ("mlp", np.ones((4, 0)), r"\(rows, features\), but x is of shape \(4, 0\)"),
-        ("mlp", (np.ones((4, 2)), np.ones(4)), "reads one array, but instances have 2 parts"),
+        ("resnet18", (np.ones((4, 3, 8, 8)), np.ones(4)), "cannot read instances of 2 parts"),
     ],
 )
 def test_what_no_net_can_be_built_for_is_refused(name, x, message):

@@ -3,14 +3,22 @@
 Weights have the names and the shapes of torchvision's. Some convolutions are computed in another
 way than usual, with the same result: where that is one place they are a product of matrices, and on
 a GPU the first one reads blocks of pixels.
+
+Signals may be of unequal length, padded to one: a mask of their real places goes with them. A place
+of a layer is real if the one it is centred on is, so that a stride of 2 keeps every other one. All
+others are 0 after every normalisation, as they are in the padding of a convolution: a signal meets
+the same numbers whether something follows it or not.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from apportion.errors import ApportionError
 
 __all__ = ["ResNet"]
 
@@ -22,7 +30,13 @@ class ResNet(nn.Sequential):
     """
 
     def __init__(
-        self, classes: int, channels: int, *, dimensions: int, small: bool = False
+        self,
+        classes: int,
+        channels: int,
+        *,
+        dimensions: int,
+        small: bool = False,
+        masked: bool = False,
     ) -> None:
         size, stride = (3, 1) if small else (7, 2)
         conv1, bn1 = _convolution(dimensions, channels, 64, size, stride)
@@ -42,12 +56,21 @@ class ResNet(nn.Sequential):
             fc=nn.Linear(512, classes),
         )
         super().__init__(layers)
+        self.masked = masked
         for module in self.modules():
             if isinstance(module, nn.Conv1d | nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Give the logits."""
+    def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """Give the logits, of signals with as many real frames as `lengths` says."""
+        if self.masked != (lengths is not None):
+            raise ApportionError(
+                f"the network is {'' if self.masked else 'not '}masked, but it is called with "
+                f"{'no ' if self.masked else ''}lengths.",
+                "Call it as model(frames, lengths) if it was built with lengths, else model(x).",
+            )
+        if lengths is not None:
+            return self._masked(x, lengths)
         if x.is_cuda and x.ndim == 4:
             mixed = torch.is_autocast_enabled("cuda")
             dtype = torch.get_autocast_dtype("cuda") if mixed else x.dtype
@@ -55,6 +78,23 @@ class ResNet(nn.Sequential):
         for layer in self:
             x = layer(x)
         return x
+
+    def _masked(self, x: Tensor, lengths: Tensor) -> Tensor:
+        layers: Any = self
+        places = torch.arange(x.shape[2], device=x.device)
+        real = (places < lengths.clamp(min=1)[:, None])[:, None]
+        x = layers.conv1(x.where(real, 0))
+        real = real[:, :, ::2]
+        x = _normalized(layers.bn1, x, real).relu_()
+        real = real[:, :, ::2]
+        x = layers.maxpool(x).where(real, 0)  # the last real place may reach into the one behind it
+        for stage in (layers.layer1, layers.layer2, layers.layer3, layers.layer4):
+            for block in stage:
+                real = real[:, :, :: block.stride]
+                x = block(x, real)
+        average: Tensor = x.sum(dim=2) / real.sum(dim=2)
+        logits: Tensor = layers.fc(average)
+        return logits
 
 
 class _Block(nn.Module):
@@ -64,14 +104,42 @@ class _Block(nn.Module):
         super().__init__()
         self.conv1, self.bn1 = _convolution(dimensions, before, width, 3, stride)
         self.conv2, self.bn2 = _convolution(dimensions, width, width, 3, 1)
+        self.stride = stride
         self.downsample: nn.Module = nn.Identity()
         if stride > 1:
             self.downsample = nn.Sequential(*_convolution(dimensions, before, width, 1, stride))
 
-    def forward(self, x: Tensor) -> Tensor:
-        inner = self.bn1(self.conv1(x)).relu_()
-        outer: Tensor = self.bn2(self.conv2(inner))
-        return outer.add_(self.downsample(x)).relu_()
+    def forward(self, x: Tensor, real: Tensor | None = None) -> Tensor:
+        inner = _normalized(self.bn1, self.conv1(x), real).relu_()
+        outer = _normalized(self.bn2, self.conv2(inner), real)
+        if isinstance(self.downsample, nn.Sequential):
+            conv, norm = self.downsample
+            x = _normalized(norm, conv(x), real)
+        return outer.add_(x).relu_()
+
+
+def _normalized(norm: Any, x: Tensor, real: Tensor | None) -> Tensor:
+    """What BatchNorm gives, where only some places (b, 1, length) are real: 0 in all others.
+
+    Statistics are those of real places, so that learning does not depend on the padding either.
+    """
+    given: Tensor
+    if real is None or not norm.training:
+        given = norm(x)
+        return given if real is None else given.where(real, 0)
+    wide = x if x.dtype == torch.float64 else x.float()
+    n = real.sum()
+    mean = wide.where(real, 0).sum(dim=(0, 2)) / n
+    centered = (wide - mean[:, None]).where(real, 0)
+    variance = centered.square().sum(dim=(0, 2)) / n
+    if norm.track_running_stats:
+        with torch.no_grad():
+            norm.num_batches_tracked.add_(1)
+            norm.running_mean.lerp_(mean, norm.momentum)
+            norm.running_var.lerp_(variance * n / (n - 1).clamp(min=1), norm.momentum)
+    scale = norm.weight * (variance + norm.eps).rsqrt()
+    given = centered * scale[:, None] + norm.bias[:, None]
+    return given.where(real, 0).to(x.dtype)
 
 
 def _stage(dimensions: int, before: int, width: int, stride: int) -> nn.Module:

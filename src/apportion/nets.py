@@ -3,7 +3,10 @@
 Each travels with its preprocessing: `Normalized` keeps the mean and the standard deviation of the
 data beside the weights, so that instances go in as they are stored (uint8 images, raw columns)
 wherever the model is used. `build` measures them over the rows that stand in bags, in one pass
-that loads a chunk at a time and merges moments as Chan, Golub and LeVeque (1979) do.
+that loads a chunk at a time.
+
+Instances may have two parts: the numbers of a table's row and the codes of its categories, or the
+frames of a signal and how many of them are real.
 
 The paper trains torchvision's ResNet-18 with random weights, and one with "1D convolution layers
 instead of 2D" on signals. Here both are one class, and torchvision's weights fit it. Any other
@@ -15,18 +18,17 @@ CVPR 2016.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from apportion._net_inputs import NetError, measure
+from apportion._net_recipes import check_name, read_recipe, write_recipe
 from apportion._resnet import ResNet
 from apportion.bags import Bags
-from apportion.errors import ApportionError, suggestion
 
 __all__ = [
     "NETS",
@@ -34,20 +36,14 @@ __all__ = [
     "Normalized",
     "build",
     "conv1d",
+    "from_recipe",
     "mlp",
     "move_to",
     "parts",
     "resnet18",
 ]
 
-Floats = NDArray[np.float64]
 Stem = Literal["imagenet", "cifar"]
-
-CHUNK = 2**21  # values that are measured at a time: 16 MiB in float64
-
-
-class NetError(ApportionError, ValueError):
-    """A network that cannot be built as asked. The message names what is wrong and the remedy."""
 
 
 # ------------------------------------------------------------------------------- preprocessing
@@ -77,6 +73,7 @@ class Normalized(nn.Module):
 
     mean: Tensor
     std: Tensor
+    recipe: dict[str, Any] | None = None  # set by `build`: how to make it again with `from_recipe`
 
     def __init__(self, network: nn.Module, mean: Any, std: Any) -> None:
         super().__init__()
@@ -122,21 +119,65 @@ def parts(model: nn.Module) -> tuple[Callable[..., tuple[Tensor, ...]], nn.Modul
 # ------------------------------------------------------------------------------------ networks
 
 
-def mlp(features: int, classes: int, *, hidden: Sequence[int] = (256,)) -> nn.Sequential:
+def mlp(
+    features: int,
+    classes: int,
+    *,
+    hidden: Sequence[int] = (256,),
+    categories: Sequence[int] | None = None,
+) -> nn.Sequential:
     """Build a perceptron with layers of `hidden` units, ReLU between them.
 
     Instances of any shape will do, if their size is `features`.
+
+    Parameters
+    ----------
+    categories : sequence of int, optional
+        Lets instances be rows of numbers (b, features) and of codes (b, columns): how many codes
+        each column has, with 0. The network sees the numbers beside a 0 or 1 for each category;
+        code 0, for what is missing or unknown, has none, and neither has a code that is not below
+        the column's number of them.
 
     Examples
     --------
     >>> mlp(12, 5, hidden=[8])(torch.zeros(2, 3, 4)).shape
     torch.Size([2, 5])
+    >>> mlp(1, 5, categories=[3, 4])(torch.zeros(2, 1), torch.tensor([[0, 3], [2, 1]])).shape
+    torch.Size([2, 5])
     """
+    width = features + sum(n - 1 for n in categories or ())
     layers: list[nn.Module] = [nn.Flatten()]
     for size in hidden:
-        layers += [nn.Linear(features, size), nn.ReLU(inplace=True)]
-        features = size
-    return nn.Sequential(*layers, nn.Linear(features, classes))
+        layers += [nn.Linear(width, size), nn.ReLU(inplace=True)]
+        width = size
+    layers.append(nn.Linear(width, classes))
+    return nn.Sequential(*layers) if categories is None else _Mixed(categories, layers)
+
+
+class _Mixed(nn.Sequential):
+    """Layers over numbers joined with the categories of codes, each of which is 0 or 1."""
+
+    categories: Tensor
+    before: Tensor
+
+    def __init__(self, categories: Sequence[int], layers: Sequence[nn.Module]) -> None:
+        super().__init__(*layers)
+        counts = torch.tensor(list(categories), dtype=torch.int64)
+        own = counts - 1  # places of each column: code 0 has none
+        self.width = int(own.sum())
+        self.register_buffer("categories", counts, persistent=False)
+        self.register_buffer("before", own.cumsum(0) - own, persistent=False)
+
+    def forward(self, numbers: Tensor, codes: Tensor) -> Tensor:  # type: ignore[override]
+        """Give the logits."""
+        codes = codes.long()
+        known = (codes > 0) & (codes < self.categories)
+        places = (codes + self.before).where(known, 0)  # where 0 is left out in the end
+        hot = numbers.new_zeros(len(numbers), 1 + self.width).scatter_(1, places, 1.0)
+        x = torch.cat([numbers, hot[:, 1:]], dim=1)
+        for layer in self:
+            x = layer(x)
+        return x
 
 
 def resnet18(classes: int, *, channels: int = 3, stem: Stem = "imagenet") -> ResNet:
@@ -160,17 +201,26 @@ def resnet18(classes: int, *, channels: int = 3, stem: Stem = "imagenet") -> Res
     return ResNet(classes, channels, dimensions=2, small=stem == "cifar")
 
 
-def conv1d(channels: int, classes: int) -> ResNet:
+def conv1d(channels: int, classes: int, *, masked: bool = False) -> ResNet:
     """Build ResNet-18 with 1-D convolutions, for signals of shape (b, channels, length).
 
     Any length will do.
+
+    Parameters
+    ----------
+    masked : bool
+        Whether it also takes how many frames of each signal are real, of shape (b,). What is behind
+        them is then nothing to the network: neither the logits nor what it learns depend on what
+        is there, or on how much.
 
     Examples
     --------
     >>> conv1d(13, 10).eval()(torch.zeros(2, 13, 93)).shape
     torch.Size([2, 10])
+    >>> conv1d(13, 10, masked=True).eval()(torch.zeros(2, 13, 93), torch.tensor([93, 40])).shape
+    torch.Size([2, 10])
     """
-    return ResNet(classes, channels, dimensions=1)
+    return ResNet(classes, channels, dimensions=1, masked=masked)
 
 
 def move_to(device: torch.device, model: nn.Module) -> None:
@@ -191,9 +241,6 @@ def move_to(device: torch.device, model: nn.Module) -> None:
 
 NETS: dict[str, Callable[..., nn.Module]] = {"mlp": mlp, "conv1d": conv1d, "resnet18": resnet18}
 
-# What the axes of an instance are, where a net depends on them; the others take any shape.
-_AXES = {"conv1d": ("channels", "length"), "resnet18": ("channels", "height", "width")}
-
 
 def build(name: str, bags: Bags, *, seed: int = 0, **options: Any) -> Normalized:
     """Build the named net for the data, with random weights, on the CPU.
@@ -205,11 +252,20 @@ def build(name: str, bags: Bags, *, seed: int = 0, **options: Any) -> Normalized
     ----------
     name : {"mlp", "conv1d", "resnet18"}
     bags : Bags
-        Its `x` may be an array, a memory-mapped one or a tensor.
+        Its `x` may be an array, a memory-mapped one or a tensor. It may be a tuple of two of them:
+        numbers (M, F) and whole codes of categories (M, K) for "mlp", where F may be 0; frames
+        (M, channels, length) and how many of each signal's are real (M,) for "conv1d", which are
+        then all that is measured and seen.
     seed : int
         Decides the weights, to the bit. The caller's random state stays as it is.
     **options
-        Passed on: ``hidden`` of `mlp`, ``stem`` of `resnet18`.
+        Passed on: ``hidden`` and ``categories`` of `mlp`, ``stem`` of `resnet18`. By default the
+        categories are those of the largest codes in x.
+
+    Returns
+    -------
+    Normalized
+        Its `recipe` says how it was made, and `from_recipe` makes it again without the data.
 
     Examples
     --------
@@ -218,64 +274,40 @@ def build(name: str, bags: Bags, *, seed: int = 0, **options: Any) -> Normalized
     >>> model.mean, model.std
     (tensor([2., 7.]), tensor([1., 1.]))
     """
-    if name not in NETS:
-        raise NetError(
-            f"there is no net {name!r}.",
-            f"{suggestion(name, NETS)} Any other nn.Module can be passed as it is.",
-        )
-    x = _readable(name, bags.x)
-    if name in _AXES:
-        size, axes = {"channels": int(x.shape[1])}, (0, *range(2, x.ndim))
-    else:
-        size, axes = {"features": math.prod(x.shape[1:])}, (0,)
-    with np.errstate(over="ignore", invalid="ignore"):  # Normalized refuses what is not finite
-        mean, std = _moments(x, np.unique(bags.index), axes)
+    check_name(name, NETS)
+    sizes, mean, std = measure(name, bags.x, np.unique(bags.index), options.pop("categories", None))
+    arguments = {"classes": bags.n_classes, **sizes, **options}
     # Only the CPU's generator is seeded: torch.manual_seed would reach those of every GPU as well.
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         torch.default_generator.manual_seed(seed)
-        return Normalized(NETS[name](classes=bags.n_classes, **size, **options), mean, std)
+        model = Normalized(NETS[name](**arguments), mean, std)
+    model.recipe = write_recipe(name, NETS[name], arguments, model.mean, model.std)
+    return model
 
 
-def _readable(name: str, x: Any) -> Any:
-    """The one array that the net reads."""
-    arrays = x if isinstance(x, tuple) else (x,)
-    if len(arrays) > 1:
-        raise NetError(
-            f"{name} reads one array, but instances have {len(arrays)} parts.",
-            f"Join the parts, or pass an nn.Module whose forward takes {len(arrays)} arguments.",
-        )
-    shape, axes = tuple(map(int, arrays[0].shape)), _AXES.get(name)
-    if len(shape) < 2 or 0 in shape or (axes and len(shape) != 1 + len(axes)):
-        wanted = ", ".join(axes or ("features",))
-        raise NetError(
-            f"{name} takes x of shape (rows, {wanted}), but x is of shape {shape}.",
-            "Reshape x, or take another net: conv1d is for signals, resnet18 for images, and mlp "
-            "for tables or any other shape.",
-        )
-    return arrays[0]
+def from_recipe(recipe: Mapping[str, Any]) -> Normalized:
+    """Make a net as `build` did, but without the data and with untrained weights.
 
+    It is ready for ``load_state_dict`` of those that were saved. The recipe is plain: JSON keeps
+    it.
 
-def _moments(x: Any, rows: NDArray[np.int64], axes: tuple[int, ...]) -> tuple[Floats, Floats]:
-    """The mean and the standard deviation of some rows of x, over some axes."""
+    Parameters
+    ----------
+    recipe : mapping
+        The `recipe` of a model that `build` made.
 
-    def seen(some: NDArray[np.int64]) -> Floats:
-        """Rows in the precision in which the network sees them, for sums in a higher one."""
-        if isinstance(x, Tensor):
-            taken = x[torch.from_numpy(some).to(x.device)].detach().float().cpu().numpy()
-        else:
-            taken = np.asarray(x[some]).astype(np.float32)
-        return taken.astype(np.float64)
-
-    # A value of each feature. Less of it, numbers are small, and a constant is exactly 0.
-    pivot = seen(rows[:1])[tuple(slice(1) if a in axes else slice(None) for a in range(x.ndim))]
-    n, mean, squares = 0, np.zeros_like(pivot), np.zeros_like(pivot)
-    n_chunks = min(math.ceil(len(rows) * math.prod(x.shape[1:]) / CHUNK), len(rows))
-    for some in np.array_split(rows, n_chunks):
-        values = seen(some) - pivot
-        k = values.size // pivot.size
-        delta = values.mean(axis=axes, keepdims=True) - mean
-        squares += ((values - mean - delta) ** 2).sum(axis=axes, keepdims=True)
-        squares += delta**2 * (n * k / (n + k))
-        mean += delta * (k / (n + k))
-        n += k
-    return (pivot + mean)[0], np.sqrt(squares / n)[0]
+    Examples
+    --------
+    >>> bags = Bags.from_rows([[1.0, 7.0], [3.0, 7.0]], ["a", "a"], {"a": [0.5, 0.5]})
+    >>> model = build("mlp", bags, hidden=[16])
+    >>> model.recipe["hidden"], model.recipe["classes"]
+    ([16], 2)
+    >>> from_recipe(model.recipe).load_state_dict(model.state_dict())
+    <All keys matched successfully>
+    """
+    name, arguments, mean_shape, std_shape = read_recipe(recipe, NETS)
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+        network = NETS[name](**arguments)
+        model = Normalized(network, torch.zeros(mean_shape), torch.ones(std_shape))
+    model.recipe = write_recipe(name, NETS[name], arguments, model.mean, model.std)
+    return model

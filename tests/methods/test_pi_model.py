@@ -112,3 +112,11 @@ def test_settings_that_make_no_sense_are_refused(name, value):
         PiModel(**{name: value})
     assert f"{name} is {value}" in str(caught.value)
     assert "0 or more" in str(caught.value)
+
+
+def test_columns_of_categories_alone_leave_nothing_to_change():
+    x = (torch.empty(3, 0), torch.ones(3, 2, dtype=torch.int64))
+    network = Remembers()
+    network.weight = nn.Parameter(torch.empty(0, 2))
+    with pytest.raises(ConfigError, match="none of them holds floating-point numbers"):
+        consistency(network, x)

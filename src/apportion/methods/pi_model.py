@@ -100,11 +100,12 @@ def check_settings(**settings: float) -> None:
 
 def check_perturbable(x: Iterable[Tensor]) -> None:
     """Check that there is something to add a small change to."""
-    if not any(part.is_floating_point() for part in x):
+    if not any(part.is_floating_point() and part.numel() for part in x):
         raise ConfigError(
-            "the method changes its inputs a little, but none of them is floating-point.",
-            "Wrap the network in apportion.nets.Normalized, which hands it floating-point numbers, "
-            "or choose 'proportion-loss'.",
+            "the method changes its inputs a little, but none of them holds floating-point "
+            "numbers.",
+            "Wrap the network in apportion.nets.Normalized, which hands it such numbers, or choose "
+            "'proportion-loss', which codes of categories alone will do for.",
         )
 
 
