@@ -13,6 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from apportion.data._files import DataError, write_file
+from apportion.data._pieces import check_file, reading
 from apportion.data.manifests import Manifest
 from apportion.errors import suggestion
 
@@ -52,17 +53,7 @@ class Table:
 
 
 def read_table(path: Path, label: str) -> Table:
-    if path.suffix.lower() not in FORMATS:
-        raise DataError(
-            f"{path} is neither .csv nor .parquet by its name.",
-            "Save the table in one of these formats.",
-        )
-    if not path.is_file():
-        there = sorted(near.name for near in path.parent.glob("*") if near.suffix in FORMATS)
-        raise DataError(
-            f"{path} is missing.",
-            suggestion(path.name, there) if there else "Pass the path of a .csv or .parquet file.",
-        )
+    check_file(path, FORMATS)
     parquet = path.suffix.lower() == ".parquet"
     # As text a cell stays what it was: 007 does not become 7, nor 3 with a gap below it 3.0.
     frame = _read(path) if parquet else _read(path, dtype=str, na_filter=False)
@@ -83,15 +74,9 @@ def read_table(path: Path, label: str) -> Table:
 
 
 def _read(path: Path, **options: Any) -> pd.DataFrame:
-    try:
+    with reading(path):
         csv = path.suffix.lower() == ".csv"
         frame: pd.DataFrame = pd.read_csv(path, **options) if csv else pd.read_parquet(path)
-    except (OSError, ValueError) as error:  # those of pandas and pyarrow are kinds of them
-        first = str(error).strip().partition("\n")[0].rstrip(".")
-        raise DataError(
-            f"{path} cannot be read: {first}.",
-            "Save it again: as .parquet, or as .csv in UTF-8 with commas and a line of names.",
-        ) from error
     # An index that was saved is a column like others.
     return frame if isinstance(frame.index, pd.RangeIndex) else frame.reset_index()
 

@@ -1,0 +1,168 @@
+"""What is learned of the columns of a table, piece by piece."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from apportion.data._cells import (
+    Kind,
+    Rows,
+    check_distinct,
+    find_columns,
+    kind_of,
+    read_numbers,
+    read_texts,
+)
+from apportion.data._files import DataError
+
+log = logging.getLogger("apportion")
+
+MOST_CATEGORIES = 255  # so that a code fits in a byte
+MOST_TEXTS = 2**20  # of one column: past it counting them takes too much memory
+
+
+class KindError(DataError):
+    """A column that holds numbers in one piece of a table, and text in another."""
+
+    def __init__(self, name: str, problem: str, *details: str) -> None:
+        super().__init__(problem, *details)
+        self.name = name
+
+
+@dataclass
+class _Column:
+    kind: Kind | None = None
+    missing: int = 0
+    known: int = 0
+    total: float = 0.0
+    counts: Counter[str] = field(default_factory=Counter)
+
+
+class Statistics:
+    """The statistics of columns, over all pieces that were added."""
+
+    def __init__(self) -> None:
+        self.columns: dict[str, _Column] = {}
+        self.n_rows = 0
+
+    def add(
+        self,
+        frame: pd.DataFrame,
+        rows: Rows | None = None,
+        names: Collection[str] | None = None,
+    ) -> None:
+        """Add a piece, or some of its columns.
+
+        `rows` says where its rows are in the table, if not after those of the pieces before.
+        """
+        places = find_columns(frame)
+        check_distinct(frame.columns)
+        if names is not None:
+            places = {name: places[name] for name in names}
+        if rows is None:
+            rows = np.arange(self.n_rows, self.n_rows + len(frame))
+        if not self.columns:
+            self.columns = {name: _Column() for name in places}
+        if odd := sorted(self.columns.keys() ^ places.keys()):
+            has, others = ("has", "lack") if odd[0] in places else ("lacks", "have")
+            raise DataError(
+                f"the piece of the table from row {self.n_rows:,} on {has} a column {odd[0]!r}, "
+                f"which those before it {others}.",
+                "Pass pieces that all have the same columns.",
+            )
+        for name, column in self.columns.items():
+            self._add_column(name, column, frame.iloc[:, places[name]], rows)
+        self.n_rows += len(frame)
+
+    def _add_column(self, name: str, column: _Column, cells: pd.Series[Any], rows: Rows) -> None:
+        kind = kind_of(name, cells) if len(cells) else None
+        if kind and column.kind and kind != column.kind:
+            raise KindError(
+                name,
+                f"column {name!r} is {column.kind} up to row {rows[0]:,}, and {kind} from there.",
+                "Convert it to one of them in all rows: .astype(float) or .astype(str).",
+            )
+        column.kind = column.kind or kind
+        if kind == "numbers":
+            values = read_numbers(name, cells, rows)
+            known = ~np.isnan(values)
+            n_known = int(known.sum())
+            column.total += float(values.sum() if n_known == len(values) else values[known].sum())
+        elif kind == "text":
+            codes, texts = read_texts(cells)
+            counts = np.bincount(codes[codes >= 0], minlength=len(texts))
+            n_known = int(counts.sum())
+            for text, n in zip(texts, counts.tolist(), strict=True):
+                column.counts[text] += n
+            self._check_texts(name, column, len(cells))
+        else:
+            n_known = 0
+        column.known += n_known
+        column.missing += len(cells) - n_known
+
+    def _check_texts(self, name: str, column: _Column, more: int) -> None:
+        if len(column.counts) > MOST_TEXTS:
+            raise DataError(
+                f"column {name!r} has more than {MOST_TEXTS:,} distinct texts in "
+                f"{self.n_rows + more:,} rows, such as {next(iter(column.counts))!r}.",
+                f"Leave it out, or group its values: the {MOST_CATEGORIES} most frequent are used.",
+            )
+
+    def _say_if_numbers(self, name: str, column: _Column) -> None:
+        """Say that a few cells keep a column from being numbers: that may be a mistake."""
+        odd = [text for text in column.counts if not _is_number(text)]
+        n_odd = sum(column.counts[text] for text in odd)
+        if 0 < n_odd <= column.known / 10:
+            log.warning(
+                "Column %r is read as categories, since %s of its %s values are not numbers, "
+                "such as %r.",
+                name,
+                f"{n_odd:,}",
+                f"{column.known:,}",
+                odd[0],
+            )
+
+    def fields(self) -> dict[str, Any]:
+        """Give the fields of `Columns`."""
+        if not self.columns:
+            raise DataError("the table has 0 columns to learn from.", "Pass at least one column.")
+        if not self.n_rows:
+            raise DataError("the table has 0 rows to learn from.", "Pass at least one row.")
+        texts = {name: own for name, own in self.columns.items() if own.kind == "text"}
+        numbers = {name: own for name, own in self.columns.items() if own.kind != "text"}
+        ranked = {
+            name: sorted(own.counts, key=lambda text, own=own: (-own.counts[text], text))  # type: ignore[misc]
+            for name, own in texts.items()
+        }
+        for name, own in texts.items():
+            self._say_if_numbers(name, own)
+        return {
+            "names": tuple(self.columns),
+            # What fills the gaps of an encoded column is of its type.
+            "means": {
+                name: float(np.float32(own.total / max(own.known, 1)))
+                for name, own in numbers.items()
+            },
+            "gaps": tuple(name for name, own in numbers.items() if own.missing),
+            "categories": {name: tuple(r[:MOST_CATEGORIES]) for name, r in ranked.items()},
+            "left_out": {
+                name: len(r) - MOST_CATEGORIES
+                for name, r in ranked.items()
+                if len(r) > MOST_CATEGORIES
+            },
+        }
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

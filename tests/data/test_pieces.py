@@ -1,0 +1,69 @@
+"""Tables in pieces: all rows, once, in order, and only as many at a time as is said."""
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from apportion.data import _pieces as pieces
+from apportion.data._pieces import open_pieces
+from apportion.data.benchmarks import DataError
+
+
+@pytest.fixture
+def frame():
+    rng = np.random.default_rng(0)
+    return pd.DataFrame({"a": np.arange(100), "b.c": rng.normal(size=100).round(3), "t": "007"})
+
+
+@pytest.mark.parametrize("form", ["frame", "csv", "csv.gz", "parquet"])
+@pytest.mark.parametrize(("cells", "most"), [(30, 10), (2, 1), (10**6, 100)])
+def test_pieces_are_the_table(tmp_path, monkeypatch, frame, form, cells, most):
+    monkeypatch.setattr(pieces, "CELLS", cells)
+    rows, path = frame, tmp_path / f"rows.{form}"
+    if form == "parquet":
+        pq.write_table(pa.Table.from_pandas(frame), path, row_group_size=33)
+        rows = path
+    elif form != "frame":
+        frame.to_csv(path, index=False)
+        rows = path
+    source = open_pieces(rows, [])
+    assert source.names == ["a", "b.c", "t"]
+    for _ in range(2):  # as often as needed
+        read = list(source.read(source.names, {"t"}))
+        sizes = [len(piece) for _, piece in read]
+        assert max(sizes) <= most
+        assert [first for first, _ in read] == np.cumsum([0, *sizes[:-1]]).tolist()
+        whole = pd.concat([piece for _, piece in read], ignore_index=True)
+        assert whole.to_dict("list") == frame.to_dict("list")
+
+
+def test_only_some_columns_of_a_parquet_file_are_read(tmp_path, frame):
+    frame.assign(a_day=pd.Timestamp(0)).to_parquet(tmp_path / "rows.parquet")
+    ((_, piece),) = open_pieces(tmp_path / "rows.parquet", []).read(["b.c"])
+    assert list(piece) == ["b.c"]
+
+
+def test_pieces_are_of_few_rows_where_there_are_many_columns(monkeypatch):
+    monkeypatch.setattr(pieces, "CELLS", 80)
+    wide = pd.DataFrame(np.zeros((3, 40)))
+    assert [len(piece) for _, piece in open_pieces(wide, []).read([])] == [2, 1]
+
+
+def test_names_in_a_csv_file_are_as_they_stand(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_bytes(b'\xef\xbb\xbfbag,"a, b",NA,\n1,2,3,4\n')
+    source = open_pieces(str(path), [])
+    assert source.names == ["bag", "a, b", "NA", "Unnamed: 3"]
+    ((_, piece),) = source.read(source.names)
+    assert list(piece) == source.names
+    path.write_text("x,x\n1,2\n")
+    with pytest.raises(DataError, match=r"rows\.csv: column 'x' is there more than once"):
+        open_pieces(path, [])
+
+
+def test_a_frame_is_left_as_it_was(frame):
+    with_numbers = frame.rename(columns={"a": 0})
+    assert open_pieces(with_numbers, []).names == ["0", "b.c", "t"]
+    assert list(with_numbers) == [0, "b.c", "t"]

@@ -1,0 +1,138 @@
+"""Tables that are larger than memory: mapped files, which are kept or removed, and nothing else."""
+
+import errno
+import gc
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import pytest
+
+from apportion.data import _pieces as pieces
+from apportion.data import _row_store as row_store
+from apportion.data.benchmarks import DataError
+from apportion.data.columns import Columns
+from apportion.data.tables import read_bags
+from tests.data.wards import same, wards
+
+
+@pytest.fixture
+def small_pieces(monkeypatch):
+    """Let a piece be of three rows of five columns."""
+    monkeypatch.setattr(pieces, "CELLS", 15)
+
+
+def test_a_store_holds_mapped_files_that_numpy_can_read(tmp_path, small_pieces):
+    rows, table = wards()
+    options = {"bag": "ward", "proportions": table, "label": "sick"}
+    store = tmp_path / "some/store"
+    kept = read_bags(rows, **options, store=store)
+    same(kept, read_bags(rows, **options))
+    assert all(isinstance(part, np.memmap) for part in kept.bags.x)
+    assert sorted(path.name for path in store.iterdir()) == ["codes.npy", "numbers.npy"]
+    np.testing.assert_array_equal(np.load(store / "numbers.npy"), kept.bags.x[0])
+    before = (store / "numbers.npy").read_bytes()
+    with pytest.raises(DataError, match=r"has 2 files already, such as codes.npy"):
+        read_bags(rows, **options, store=store)
+    assert (store / "numbers.npy").read_bytes() == before
+    del kept
+    gc.collect()
+    assert (store / "numbers.npy").read_bytes() == before
+
+
+def test_a_store_is_left_as_it_was_if_rows_cannot_be_encoded(tmp_path, small_pieces):
+    rows, table = wards()
+    bad = rows.assign(dose=rows["dose"].where(rows.index != 50, np.inf))
+    (tmp_path / "empty").mkdir()
+    options = {"bag": "ward", "proportions": table, "columns": Columns.learn(rows[["dose"]])}
+    for name in ("new", "empty"):
+        with pytest.raises(DataError, match="rows: column 'dose' is inf in row 50 "):
+            read_bags(bad, **options, store=tmp_path / name)
+    assert not (tmp_path / "new").exists()
+    assert list((tmp_path / "empty").iterdir()) == []
+
+
+def test_a_store_without_room_is_refused_before_it_is_written(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    rows, table = wards()
+    monkeypatch.setattr(os, "posix_fallocate", refuse, raising=False)
+    with pytest.raises(
+        DataError, match=r"store .*/new cannot be used: No space left(.|\n)*1,440 b"
+    ):
+        read_bags(
+            rows[["ward", "age", "dose"]].assign(b=1, c=2, d=3),
+            bag="ward",
+            proportions=table,
+            store=tmp_path / "new",
+        )
+    assert not (tmp_path / "new").exists()
+    (tmp_path / "file").touch()
+    with pytest.raises(DataError, match=r"store .*/file is a file"):
+        read_bags(rows, bag="ward", proportions=table, store=tmp_path / "file")
+
+
+def test_large_tables_go_to_a_temporary_folder_that_is_removed(
+    tmp_path, small_pieces, monkeypatch, caplog
+):
+    monkeypatch.setattr(row_store, "IN_MEMORY", 100)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    rows, table = wards()
+    with caplog.at_level(logging.INFO, "apportion"):
+        read = read_bags(rows, bag="ward", proportions=table, label="sick")
+    (folder,) = tmp_path.iterdir()
+    assert str(folder) in caplog.text
+    bags = read.bags.subset([0])
+    expected = read.columns.encode(rows)[0].copy()
+    del read
+    gc.collect()
+    assert folder.exists()  # some of its rows are still in use
+    np.testing.assert_array_equal(bags.x[0], expected)
+    del bags
+    gc.collect()
+    assert list(tmp_path.iterdir()) == []
+
+
+LARGE = """
+import resource, sys, time
+import numpy as np, pandas as pd, pyarrow as pa, pyarrow.parquet as pq
+
+folder, n, n_bags = sys.argv[1], 5_000_000, 10_000
+if sys.argv[2] == "write":
+    rng = np.random.default_rng(0)
+    with pq.ParquetWriter(f"{folder}/rows.parquet", pa.schema(
+        [("bag", pa.int64()), *((f"x{j}", pa.float64()) for j in range(20))]
+    )) as writer:
+        for _ in range(5):
+            columns = {f"x{j}": rng.normal(size=n // 5) for j in range(20)}
+            bags = np.append(rng.integers(n_bags, size=n // 5 - n_bags), np.arange(n_bags))
+            writer.write_table(pa.table({"bag": bags, **columns}), row_group_size=n)
+    table = pd.DataFrame(rng.dirichlet(np.ones(3), size=n_bags), columns=["a", "b", "c"])
+    table.rename_axis("bag").to_csv(f"{folder}/proportions.csv")
+else:
+    from apportion.data.tables import read_bags
+    start = time.perf_counter()
+    table = read_bags(
+        f"{folder}/rows.parquet", bag="bag", proportions=f"{folder}/proportions.csv"
+    )
+    assert table.bags.x.shape == (n, 20) and table.bags.n_bags == n_bags
+    assert "torch" not in sys.modules
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    print(time.perf_counter() - start, peak)
+"""
+
+
+@pytest.mark.slow
+def test_five_million_rows_take_little_memory_and_time(tmp_path):
+    def run(what):
+        command = [sys.executable, "-c", LARGE, str(tmp_path), what]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    run("write")
+    seconds, gib = map(float, run("read").split())
+    assert seconds < 60
+    assert gib < 1.5

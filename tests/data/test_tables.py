@@ -1,0 +1,304 @@
+"""Bags from tables: the same from every form, and in pieces of any size."""
+
+import logging
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from apportion.bags import Bags
+from apportion.data import _pieces as pieces
+from apportion.data.benchmarks import DataError
+from apportion.data.columns import Columns
+from apportion.data.tables import read_bags
+from tests.data.wards import CLASSES, N, same, saved, wards
+
+
+@pytest.fixture
+def small_pieces(monkeypatch):
+    """Let a piece be of three rows of five columns."""
+    monkeypatch.setattr(pieces, "CELLS", 15)
+
+
+# ----------------------------------------------------------------------------------- what is read
+
+
+@pytest.mark.parametrize("form", ["frame", ".csv", ".csv.gz", ".parquet"])
+@pytest.mark.parametrize("table_form", ["frame", "index", "dict", "long", ".csv", ".parquet"])
+def test_every_form_gives_the_same_bags(tmp_path, small_pieces, form, table_form):
+    rows, table = wards()
+    by_ward = table.set_index("ward")
+    given_table = {
+        "frame": table,
+        "index": by_ward,
+        "dict": by_ward.to_dict("index"),
+        "long": table.melt("ward", var_name="class"),
+    }.get(table_form, tmp_path / f"wards{table_form}")
+    if isinstance(given_table, Path):
+        saved(table, given_table)
+    source = rows if form == "frame" else saved(rows, tmp_path / f"rows{form}")
+    read = read_bags(source, bag="ward", proportions=given_table, label="sick")
+    # What it should be, by plain pandas and one call of Bags.
+    features = rows[["age", "job", "dose"]]
+    columns = Columns.learn(features)
+    assert read.columns == columns
+    expected = Bags.from_rows(
+        columns.encode(features), rows["ward"], by_ward, labels=rows["sick"].tolist()
+    )
+    assert expected.describe().bags_off_truth == 0
+    for a, b in zip(read.bags.x, expected.x, strict=True):
+        np.testing.assert_array_equal(a, b)
+    for field in ("index", "offsets", "counts", "labels"):
+        np.testing.assert_array_equal(getattr(read.bags, field), getattr(expected, field))
+    np.testing.assert_allclose(read.bags.proportions, expected.proportions, rtol=1e-15)
+    assert (read.bags.ids, read.bags.classes) == (expected.ids, expected.classes)
+
+
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(cells=st.integers(1, 400), form=st.sampled_from(["frame", ".csv", ".parquet"]))
+def test_the_size_of_pieces_does_not_matter(tmp_path, cells, form):
+    rows, table = wards()
+    source = rows if form == "frame" else saved(rows, tmp_path / f"rows{form}")
+    options = {"bag": "ward", "proportions": table, "label": "sick"}
+    whole = read_bags(source, **options)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pieces, "CELLS", cells)
+        same(read_bags(source, **options), whole)
+
+
+def test_without_a_table_labels_are_counted(tmp_path, small_pieces):
+    rows, _ = wards()
+    read = read_bags(saved(rows, tmp_path / "rows.csv"), bag="ward", label="sick")
+    assert read.bags.ids == tuple(rows["ward"].unique())
+    assert read.bags.classes == CLASSES
+    assert read.bags.labels is not None
+    for k, ward in enumerate(read.bags.ids):
+        own = rows.index[rows["ward"] == ward]
+        assert read.bags.rows(k).tolist() == own.tolist()
+        counts = rows["sick"][own].value_counts().reindex(CLASSES, fill_value=0)
+        assert read.bags.counts[k].tolist() == counts.tolist()
+    assert [CLASSES[c] for c in read.bags.labels] == rows["sick"][read.bags.index].tolist()
+    assert read.columns.names == ("age", "job", "dose")
+
+
+def test_classes_may_be_ordered_and_more_than_there_are():
+    rows, table = wards()
+    order = ["severe", "dead", "none", "mild"]
+    read = read_bags(rows, bag="ward", label="sick", classes=order)
+    assert read.bags.classes == tuple(order)
+    assert read.bags.counts[:, 1].tolist() == [0] * 5
+    long = table.melt("ward", var_name="class")
+    again = read_bags(rows, bag="ward", proportions=long, classes=order, label="sick")
+    assert again.bags.classes == tuple(order)
+    for k, ward in enumerate(again.bags.ids):
+        assert again.bags.counts[k].tolist() == read.bags.counts[read.bags.ids.index(ward)].tolist()
+    with pytest.raises(DataError, match=r"rows: row \d+ .* has label 'mild', which is none of"):
+        read_bags(rows, bag="ward", label="sick", classes=["none", "severe"])
+
+
+def test_counts_and_normalize_go_to_bags():
+    rows, _ = wards()
+    counted = pd.crosstab(rows["ward"], rows["sick"])
+    read = read_bags(rows, bag="ward", proportions=counted, counts=True)
+    assert read.bags.counts.tolist() == counted.to_numpy().tolist()
+    assert read.bags.labels is None
+    doubled = read_bags(rows, bag="ward", proportions=2 * counted, normalize=True)
+    assert doubled.bags.counts.tolist() == counted.to_numpy().tolist()
+    assert "sick" in doubled.columns.names
+
+
+@pytest.mark.parametrize("form", [".csv", ".parquet"])
+def test_what_apportion_bag_writes_is_read_by_split(tmp_path, small_pieces, form):
+    from typer.testing import CliRunner
+
+    from apportion import cli
+
+    people, _ = wards()
+    saved(people.drop(columns="ward"), tmp_path / f"people{form}")
+    arguments = ["bag", f"{tmp_path}/people{form}", "--label", "sick", "--size", "6"]
+    options = ["--valid", "0.4", "--out", f"{tmp_path}/bags"]
+    assert CliRunner().invoke(cli.app, [*arguments, *options]).exit_code == 0
+    rows_file, table_file = tmp_path / f"bags/rows{form}", tmp_path / "bags/proportions.csv"
+    rows = pd.read_csv(rows_file) if form == ".csv" else pd.read_parquet(rows_file)
+    table = pd.read_csv(table_file)
+    assert {"train", "valid"} == set(table["split"])
+    everything = read_bags(rows_file, bag="bag", proportions=table_file)
+    assert everything.bags.ids == tuple(table["bag"])
+    assert everything.bags.classes == CLASSES
+    train = read_bags(rows_file, bag="bag", proportions=table_file, split="train")
+    valid = read_bags(
+        rows_file, bag="bag", proportions=table_file, split="valid", columns=train.columns
+    )
+    for name, read in (("train", train), ("valid", valid)):
+        own = table[table["split"] == name]
+        assert read.bags.ids == tuple(own["bag"])
+        np.testing.assert_allclose(read.bags.proportions, own[list(CLASSES)])
+        # Only their rows are there, and only those of the training bags were learned from.
+        mine = rows[rows["bag"].isin(own["bag"])]
+        np.testing.assert_array_equal(read.bags.x[0], train.columns.encode(mine)[0])
+        assert mine["bag"].to_numpy()[read.bags.rows(0)].tolist() == [own["bag"].iloc[0]] * 6
+    assert train.columns == Columns.learn(
+        rows[rows["bag"].isin(train.bags.ids)][["age", "job", "dose"]]
+    )
+    assert train.columns != everything.columns
+
+
+def test_rows_of_another_split_may_be_anything(small_pieces):
+    rows, table = wards()
+    table["split"] = ["train", "train", "valid", "train", "valid"]  # of w3, w0, w4, w1, w2
+    options = {"bag": "ward", "proportions": table, "label": "sick", "split": "train"}
+    train = rows["ward"].isin(["w3", "w0", "w1"])
+    odd = rows.assign(dose=rows["dose"].where(train, np.inf), sick=rows["sick"].where(train))
+    same(read_bags(odd, **options), read_bags(rows, **options))
+    # Rows keep the numbers that they have in the table.
+    last = int(np.flatnonzero(train)[-1])
+    odd.loc[last, "dose"] = np.inf
+    with pytest.raises(DataError, match=f"'dose' is inf in row {last} "):
+        read_bags(odd, **options)
+    with pytest.raises(DataError, match=f"'dose' is inf in row {last} "):
+        read_bags(odd, **options, columns=Columns.learn(rows[["dose"]]))
+    rows.loc[last, "sick"] = None
+    with pytest.raises(DataError, match=f"row {last} .* has no label"):
+        read_bags(rows, **options)
+
+
+def test_digits_of_a_csv_file_are_text_where_text_was_learned(tmp_path):
+    columns = Columns.learn(pd.DataFrame({"code": ["1", "2", "02"]}))
+    rows = pd.DataFrame({"bag": ["a"] * 4, "code": ["2", "02", None, "1"]})
+    path = saved(rows, tmp_path / "rows.csv")
+    read = read_bags(path, bag="bag", proportions={"a": [1.0]}, columns=columns)
+    texts = [None, *columns.categories["code"]]
+    assert [texts[code] for code in read.bags.x[1].ravel()] == ["2", "02", None, "1"]
+
+
+def test_columns_may_be_chosen_or_learned_before(tmp_path, small_pieces):
+    rows, table = wards()
+    path = saved(rows, tmp_path / "rows.parquet")
+    some = read_bags(path, bag="ward", proportions=table, columns=["dose", "age"])
+    assert some.columns.names == ("dose", "age")
+    np.testing.assert_array_equal(some.bags.x[:, 0], rows["dose"].astype(np.float32))
+    other = rows.assign(job="pilot", age=rows["age"] + 100)
+    with pytest.warns(UserWarning, match=rf"'job' in {N} rows \(such as 'pilot'\)") as caught:
+        read = read_bags(
+            saved(other, tmp_path / "other.csv"),
+            bag="ward",
+            proportions=table,
+            columns=Columns.learn(rows[["job", "age"]]),
+        )
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+    assert read.bags.x[0][3].tolist() == [np.float32(rows["age"].mean()), 1]
+    assert read.bags.x[1].tolist() == [[0]] * N
+
+
+def test_an_index_is_a_bag_or_a_label_but_never_a_feature(tmp_path):
+    rows, table = wards()
+    options = {"proportions": table, "bag": "ward", "label": "sick"}
+    plain = read_bags(rows, **options)
+    same(read_bags(rows.set_index(["ward", "sick"]), **options), plain)
+    same(read_bags(rows.set_index(np.arange(N)[::-1]), **options), plain)
+    rows.set_index("ward").to_parquet(tmp_path / "named.parquet")
+    rows.iloc[::-1].iloc[::-1].to_parquet(tmp_path / "nameless.parquet", index=True)
+    rows.to_csv(tmp_path / "nameless.csv")
+    for name in ("named.parquet", "nameless.parquet", "nameless.csv"):
+        same(read_bags(tmp_path / name, **options), plain)
+
+
+def test_a_nameless_column_is_reported(tmp_path, caplog):
+    rows, table = wards()
+    rows.to_csv(tmp_path / "rows.csv")
+    with caplog.at_level(logging.WARNING, "apportion"):
+        read_bags(tmp_path / "rows.csv", bag="ward", proportions=table, label="sick")
+    (message,) = caplog.messages
+    assert "rows.csv: a column without a name is left out" in message
+
+
+def test_a_column_of_a_csv_file_is_of_one_kind_in_all_of_it(tmp_path, small_pieces):
+    rows, table = wards()
+    codes = [*map(str, range(N - 2)), "4b", "007"]  # digits until near the end
+    rows = rows.assign(code=codes, late=[None] * 50 + ["x"] * 10)
+    columns = read_bags(saved(rows, tmp_path / "rows.csv"), bag="ward", proportions=table).columns
+    assert set(columns.categories["code"]) == set(codes)
+    assert columns.categories["late"] == ("x",)
+    assert "age" in columns.means
+
+
+# ------------------------------------------------------------------------------------------ bag ids
+
+
+@pytest.mark.parametrize(
+    ("in_rows", "in_table", "ids"),
+    [
+        (["7", "12"], ["12", "7"], (12, 7)),  # both as pandas would read them
+        (["007", "12"], ["12", "007"], ("12", "007")),
+        (["7.0", "12.0"], ["7", "12"], (7, 12)),
+        (["a", "7"], ["a", "7"], ("a", "7")),
+        (["7", "12"], [7, 12], (7, 12)),  # numbers stand for a frame, texts for a CSV file
+        ([7, 12], ["7", "12"], (7, 12)),
+    ],
+)
+def test_bags_are_matched_as_numbers_if_they_are_and_as_text_otherwise(
+    tmp_path, in_rows, in_table, ids
+):
+    table = pd.DataFrame({"bag": in_table, "yes": 0.5, "no": 0.5})
+    rows = pd.DataFrame({"bag": in_rows * 2, "x": range(4)})
+    read = read_bags(
+        rows if isinstance(in_rows[0], int) else saved(rows, tmp_path / "rows.csv"),
+        bag="bag",
+        proportions=table if isinstance(in_table[0], int) else saved(table, tmp_path / "t.csv"),
+    )
+    assert read.bags.ids == ids
+    assert [type(name) for name in read.bags.ids] == [type(name) for name in ids]
+    first = list(map(float, in_rows)).index(float(ids[0])) if ids[0] != "a" else 0
+    assert read.bags.rows(0).tolist() == [first, first + 2]
+
+
+def test_text_in_a_frame_makes_text_of_a_file(tmp_path):
+    table = pd.DataFrame({"bag": [7, 12], "yes": 0.5, "no": 0.5})
+    rows = pd.DataFrame({"bag": ["12", "7"] * 2, "x": range(4)})
+    read = read_bags(rows, bag="bag", proportions=saved(table, tmp_path / "table.csv"))
+    assert read.bags.ids == ("7", "12")
+    assert read.bags.rows(0).tolist() == [1, 3]
+    other = read_bags(
+        saved(rows, tmp_path / "rows.csv"), bag="bag", proportions=table.astype({"bag": str})
+    )
+    assert other.bags.ids == ("7", "12")
+
+
+@pytest.mark.parametrize(
+    ("in_rows", "in_table"), [(["7", "12"], [7, 12]), ([7, 12], ["7", "12"]), (["007"], [7])]
+)
+def test_text_and_numbers_are_told_apart_in_frames(in_rows, in_table):
+    table = pd.DataFrame({"bag": in_table, "yes": 1.0})
+    rows = pd.DataFrame({"bag": in_rows, "x": 1.0})
+    with pytest.raises(DataError, match=r"row 0 .* not in proportions(.|\n)*astype\(str\)"):
+        read_bags(rows, bag="bag", proportions=table)
+
+
+def test_ids_and_classes_of_other_types_keep_them():
+    rows = pd.DataFrame({"bag": pd.to_datetime(["2020-01-01", "2020-01-02"]), "x": [1.0, 2.0]})
+    table = {day: {True: 1.0, False: 0.0} for day in rows["bag"]}
+    read = read_bags(rows, bag="bag", proportions=table)
+    assert read.bags.ids == tuple(rows["bag"])
+    assert read.bags.classes == (True, False)
+    categories = rows.assign(bag=pd.Categorical(["b", "a"]), truth=[1, 0])
+    wide = pd.DataFrame({0: [0.0, 1.0], 1: [1.0, 0.0]}, index=["b", "a"])
+    read = read_bags(categories, bag="bag", proportions=wide, label="truth")
+    assert (read.bags.ids, read.bags.classes) == (("b", "a"), (0, 1))
+    assert read.bags.labels is not None
+    assert read.bags.labels.tolist() == [1, 0]
+
+
+def test_labels_find_their_class_by_its_text(tmp_path):
+    rows = pd.DataFrame({"bag": ["a", "a", "b"], "x": 1.0, "truth": [1, 0, 1]})
+    table = pd.DataFrame({"bag": ["a", "b"], "1": [0.5, 1.0], "0": [0.5, 0.0]})
+    for source in (rows, saved(rows, tmp_path / "r.csv"), saved(rows, tmp_path / "r.parquet")):
+        read = read_bags(source, bag="bag", proportions=table, label="truth")
+        assert read.bags.classes == ("1", "0")
+        assert read.bags.labels is not None
+        assert read.bags.labels.tolist() == [0, 1, 0]

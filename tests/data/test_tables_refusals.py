@@ -1,0 +1,161 @@
+"""Tables that are refused: every message names the file, the row or bag, and the remedy."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from apportion.bags import BagError
+from apportion.data import _pieces as pieces
+from apportion.data.benchmarks import DataError
+from apportion.data.columns import Columns
+from apportion.data.tables import read_bags
+from tests.data.wards import saved, wards
+
+
+@pytest.fixture
+def small_pieces(monkeypatch):
+    """Let a piece be of three rows of five columns."""
+    monkeypatch.setattr(pieces, "CELLS", 15)
+
+
+def refused(error, rows, table, tmp_path, form=".csv", **options):
+    """Give the message of the refusal of two files."""
+    rows_file, table_file = tmp_path / f"rows{form}", tmp_path / f"wards{form}"
+    saved(rows, rows_file)
+    saved(table, table_file)
+    with pytest.raises(error) as caught:
+        read_bags(rows_file, **{"bag": "ward", "proportions": table_file} | options)
+    message = str(caught.value)
+    assert str(rows_file) in message or str(table_file) in message
+    return message
+
+
+@pytest.mark.parametrize("form", [".csv", ".parquet"])
+def test_refusals_name_file_row_bag_and_remedy(tmp_path, small_pieces, form):
+    rows, table = wards()
+
+    def message(rows=rows, table=table, error=DataError, **options):
+        return refused(error, rows, table, tmp_path, form, **options)
+
+    rows_file, table_file = tmp_path / f"rows{form}", tmp_path / f"wards{form}"
+    no_bag = message(rows.assign(ward=rows["ward"].where(~rows.index.isin([20, 30]))))
+    assert f"{rows_file}: row 20 (counted from 0) has no bag" in no_bag
+    assert "'ward'" in no_bag
+    other = message(rows.assign(ward=rows["ward"].where(~rows.index.isin([20, 30]), "w33")))
+    assert f"{rows_file}: row 20 (counted from 0) is in bag 'w33'" in other
+    assert f"not in {table_file}" in other
+    assert "Did you mean 'w3'?" in other
+    empty = message(rows[rows["ward"] != "w4"])
+    assert f"bag 'w4' of {table_file} has 0 rows in {rows_file}" in empty
+    one = table.assign(split=["valid", *["train"] * 4])
+    gone = message(rows[rows["ward"] != "w3"], one, split="valid")
+    assert f"bag 'w3' of {table_file} has 0 rows in {rows_file}." in gone
+    no_label = message(rows.assign(sick=rows["sick"].where(rows.index != 9)), label="sick")
+    assert "row 9 (counted from 0) has no label" in no_label
+    label = message(rows.assign(sick=rows["sick"].where(rows.index != 9, "mild?")), label="sick")
+    assert "row 9 (counted from 0) has label 'mild?'" in label
+    assert "Did you mean 'mild'?" in label
+    assert "has no column 'wrd'" in message(bag="wrd")
+    assert "Did you mean 'ward'?" in message(bag="wrd")
+    assert f"{rows_file} has no column 'sik'" in message(label="sik")
+    assert f"{rows_file} has no column 'aeg'" in message(columns=["aeg"])
+    learned = Columns.learn(rows.assign(height=1)[["age", "height"]])
+    assert f"{rows_file} has no column 'height'" in message(columns=learned)
+    assert "0 columns to learn from beside 'ward'" in message(rows[["ward"]])
+    assert f"{rows_file} has 0 rows" in message(rows[:0])
+    infinite = message(rows.assign(dose=rows["dose"].where(rows.index != 44, np.inf)))
+    assert f"{rows_file}: column 'dose' is inf in row 44 " in infinite
+    as_text = message(
+        rows.assign(age=rows["job"]), columns=Columns.learn(rows[["age"]]), label="sick"
+    )
+    assert f"{rows_file}: column 'age' was numbers when learned" in as_text
+    # What Bags refuses.
+    changed = table.copy()
+    changed.loc[2, "mild"] = np.nan
+    nan = message(table=changed, error=BagError)
+    assert f"{table_file}: bag 'w4' has 12 instances" in nan
+    assert "class 'mild' is nan" in nan
+    changed.loc[2, "mild"] = -0.25
+    assert "class 'mild' is -0.25" in message(table=changed, error=BagError)
+    changed.loc[2, "mild"] = 0.75
+    assert "sum to" in message(table=changed, error=BagError)
+    assert "counts=True" in message(table=changed, error=BagError)
+    assert "count of class" in message(error=BagError, counts=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "named"),
+    [
+        ("missing.csv", None, "missing.csv is missing"),
+        ("rows.xlsx", b"x", "neither .csv nor .parquet"),
+        ("empty.csv", b"", "cannot be read"),
+        ("empty.parquet", b"", "cannot be read"),
+        ("no.parquet", b"ward,x\na,1\n", "cannot be read"),
+        ("no.csv", b"PAR1\x00\x01\x02\xff\xfe", "cannot be read"),
+        ("no.csv.gz", b"ward,x\na,1\n", "cannot be read"),
+        ("latin.csv", "ward,x\nmünchen,1\n".encode("latin-1"), "cannot be read"),
+        ("long.csv", b"ward,x\na,1,2\nb,1,3\n", "cannot be read"),
+        ("ragged.csv", b"ward,x\na,1\nb,1,3\n", "cannot be read"),
+        ("twice.csv", b"ward,x,x\na,1,2\n", "twice.csv: column 'x' is there more than once"),
+        ("names.csv", b"ward,x\n", "0 rows"),
+        ("date.parquet", None, "date.parquet is missing"),
+    ],
+)
+def test_files_that_are_not_what_they_should_be_are_refused(tmp_path, name, content, named):
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError) as error:
+        read_bags(tmp_path / name, bag="ward", proportions={"a": [1.0]})
+    assert named in str(error.value)
+    assert name in str(error.value)
+    assert len(str(error.value).splitlines()) > 1
+    if "0 rows" not in named:
+        rows = pd.DataFrame({"ward": ["a"], "y": [1.0]})
+        with pytest.raises(DataError, match=name):
+            read_bags(rows, bag="ward", proportions=tmp_path / name)
+
+
+def test_a_broken_file_is_refused_wherever_it_breaks(tmp_path, small_pieces):
+    rows, table = wards()
+    saved(rows, tmp_path / "rows.csv.gz")
+    whole = (tmp_path / "rows.csv.gz").read_bytes()
+    (tmp_path / "rows.csv.gz").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(DataError, match=r"rows.csv.gz cannot be read"):
+        read_bags(tmp_path / "rows.csv.gz", bag="ward", proportions=table)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"proportions": None}, "neither proportions nor a label"),
+        ({"proportions": None, "label": "sick", "split": "train"}, "no table of proportions"),
+        ({"columns": ["age", "sick"], "label": "sick"}, "'sick' is the label"),
+        ({"columns": ["ward"]}, "'ward' is the bag"),
+        ({"columns": []}, "0 columns"),
+        ({"proportions": 3}, "proportions are a int"),
+        ({"split": "train"}, "no column 'split'"),
+    ],
+)
+def test_options_that_contradict_one_another_are_refused(options, named):
+    rows, table = wards()
+    with pytest.raises(DataError, match=named):
+        read_bags(rows, **{"bag": "ward", "proportions": table} | options)
+
+
+def test_rows_that_are_no_table_are_refused():
+    with pytest.raises(DataError, match="rows are a ndarray"):
+        read_bags(np.eye(2), bag="ward")  # type: ignore[arg-type]
+
+
+def test_a_file_that_changes_meanwhile_is_refused(tmp_path, monkeypatch, small_pieces):
+    rows, table = wards()
+    path = saved(rows, tmp_path / "rows.csv")
+    learn = Columns.__init__
+
+    def learn_and_change(self, **fields):
+        learn(self, **fields)
+        saved(pd.concat([rows, rows]), path)
+
+    monkeypatch.setattr(Columns, "__init__", learn_and_change)
+    with pytest.raises(DataError, match=r"rows.csv had 60 rows, and has others now"):
+        read_bags(path, bag="ward", proportions=table)
