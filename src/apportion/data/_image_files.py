@@ -1,0 +1,244 @@
+"""Image files that become the rows of one array, decoded by threads."""
+
+from __future__ import annotations
+
+import logging
+import os
+import struct
+import tempfile
+import weakref
+import zlib
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.lib.format import open_memmap
+from numpy.typing import NDArray
+
+from apportion.data._files import DataError
+
+log = logging.getLogger("apportion")
+
+Pixels = NDArray[np.uint8]
+Size = tuple[int, int]  # height and width
+T = TypeVar("T")
+
+IN_MEMORY = 2**30  # bytes: larger arrays are mapped
+TOGETHER = 64  # images that one task reads
+SAY_EVERY = 10_000  # images
+
+GRAY = ("1", "L", "LA", "La")
+DEEP = ("I", "F")  # with I;16 and its kin: more than 8 bits, which uint8 has no room for
+
+# What Pillow raises on files that are cut off, or that no image is in.
+BROKEN = (
+    OSError,
+    ValueError,
+    SyntaxError,
+    EOFError,
+    IndexError,
+    KeyError,
+    TypeError,
+    OverflowError,
+    struct.error,
+    zlib.error,
+)
+
+
+def pillow() -> Any:
+    """Give Pillow, which is not needed for anything else."""
+    try:
+        import PIL.Image
+        import PIL.ImageOps
+    except ImportError as error:
+        raise DataError(
+            "images are read with Pillow, which is not installed.",
+            "Install it with: pip install 'apportion[images]'",
+        ) from error
+    return PIL
+
+
+class Header(NamedTuple):
+    """What can be known of an image before it is decoded."""
+
+    mode: str
+    size: Size  # maybe before the image is turned as its EXIF orientation says
+
+
+class ImageFiles:
+    """Files in a folder; `rows` has the row of a table in which each is named."""
+
+    def __init__(self, folder: Path, names: Sequence[str], rows: Sequence[int]) -> None:
+        self.folder, self.names, self.rows = folder, names, rows
+        self.pillow = pillow()
+        self.broken = (*BROKEN, self.pillow.Image.DecompressionBombError)
+
+    def read(self, size: Size | None, store: Path | None) -> Pixels:
+        """Give the array (M, 1 or 3, height, width), mapped to a file in `store` if it is given."""
+        absent = [i for i, name in enumerate(self.names) if not (self.folder / name).is_file()]
+        if absent:
+            raise DataError(
+                f"{self._file(absent[0])} is missing from {self.folder}{_others(absent)}.",
+                "Put it there, or correct its name, which is relative to the folder.",
+            )
+        headers = self._for_all(self._read_header)
+        deep = [i for i, (mode, _) in enumerate(headers) if mode.startswith(DEEP)]
+        if deep:
+            raise DataError(
+                f"{self._file(deep[0])} has more than 8 bits a pixel (mode {headers[deep[0]].mode})"
+                f"{_others(deep)}.",
+                "Save such images with 8 bits, or pass arrays to Bags.from_rows.",
+            )
+        mode = "L" if all(header.mode in GRAY for header in headers) else "RGB"
+        if size is None:
+            self._check_size(headers[0].size, [header.size for header in headers], turned=True)
+        height, width = size or self._first_size(mode, headers[0].size)
+        array = ImageArray((len(self.names), len(mode), height, width), store)
+        try:
+            place = array.pixels
+            found = self._for_all(lambda i: self._decode(i, mode, size, place), say=True)
+            self._check_size((height, width), found)
+            return array.finish()
+        except BaseException:
+            array.remove()
+            raise
+
+    def _read_header(self, i: int) -> Header:
+        with self.pillow.Image.open(self.folder / self.names[i]) as image:
+            width, height = image.size
+            return Header(image.mode, (height, width))
+
+    def _first_size(self, mode: str, before: Size) -> Size:
+        """The size of the first image once it is turned. If it is broken, that is said later."""
+        try:
+            height, width = self._pixels(0, mode, None).shape[1:]
+        except self.broken:
+            return before
+        return height, width
+
+    def _pixels(self, i: int, mode: str, size: Size | None) -> Pixels:
+        """Decode an image, to the shape (channels, height, width)."""
+        with self.pillow.Image.open(self.folder / self.names[i]) as opened:
+            image = self.pillow.ImageOps.exif_transpose(opened)
+            if "transparency" in image.info and image.mode == "P":
+                image = image.convert("RGBA")  # of a palette with transparent colors Pillow warns
+            image = image.convert(mode)
+        if size is not None:
+            image = image.resize(size[::-1], self.pillow.Image.Resampling.BILINEAR)
+        pixels: Pixels = np.asarray(image)
+        return pixels[None] if mode == "L" else pixels.transpose(2, 0, 1)
+
+    def _decode(self, i: int, mode: str, size: Size | None, array: Pixels) -> Size:
+        """Put an image in its place, if it is of the right size; give its size."""
+        pixels = self._pixels(i, mode, size)
+        if pixels.shape == array.shape[1:]:
+            array[i] = pixels
+        height, width = pixels.shape[1:]
+        return height, width
+
+    def _for_all(self, read: Callable[[int], T], *, say: bool = False) -> list[T]:
+        """Read all files by threads, and check that none is broken."""
+        bad: dict[int, Exception] = {}
+
+        def some(first: int) -> list[T | None]:
+            found: list[T | None] = []
+            for i in range(first, min(first + TOGETHER, len(self.names))):
+                try:
+                    found.append(read(i))
+                except self.broken as error:
+                    bad[i] = error
+                    found.append(None)
+            return found
+
+        given: list[T | None] = []
+        with ThreadPoolExecutor(min(os.cpu_count() or 1, 16), "apportion-images") as pool:
+            try:
+                for part in pool.map(some, range(0, len(self.names), TOGETHER)):
+                    before, now = len(given) // SAY_EVERY, (len(given) + len(part)) // SAY_EVERY
+                    given += part
+                    if say and (now > before or len(given) == len(self.names)):
+                        done, all_ = f"{len(given):,}", f"{len(self.names):,}"
+                        log.info("%s: %s of %s images are read", self.folder, done, all_)
+            except BaseException:
+                pool.shutdown(wait=True, cancel_futures=True)
+                raise
+        if bad:
+            first = min(bad)
+            reason = str(bad[first]).replace(f" {str(self.folder / self.names[first])!r}", "")
+            raise DataError(
+                f"{self._file(first)} cannot be read as an image{_others(list(bad))}.",
+                f"{type(bad[first]).__name__}: {reason}",
+                "Save it again, or leave its row out of the table.",
+            ) from bad[first]
+        return [found for found in given if found is not None]
+
+    def _check_size(self, wanted: Size, found: list[Size], *, turned: bool = False) -> None:
+        """Check that images are of one size; where `turned`, some may yet lie on their side."""
+        allowed = (wanted, wanted[::-1]) if turned else (wanted,)
+        other = [i for i, size in enumerate(found) if size not in allowed]
+        if other:
+            (height, width), (own_height, own_width) = wanted, found[other[0]]
+            raise DataError(
+                f"images are of several sizes: {self._file(0)} is {height} × {width} (height × "
+                f"width), but {self._file(other[0])} {own_height} × {own_width}{_others(other)}.",
+                f"Pass size=({height}, {width}), or another one, to resize them all.",
+            )
+
+    def _file(self, i: int) -> str:
+        return f"{self.names[i]!r} (row {self.rows[i]:,} of the table, counted from 0)"
+
+
+def _others(these: Sequence[int]) -> str:
+    n = len(these) - 1
+    return f", and so {'is' if n == 1 else 'are'} {n:,} more" if n else ""
+
+
+class ImageArray:
+    """An array in memory, or in a file that is mapped into it."""
+
+    def __init__(self, shape: tuple[int, ...], store: Path | None) -> None:
+        n_bytes = int(np.prod(shape, dtype=np.int64))
+        self.file: Path | None = None
+        self.temporary = store is None and n_bytes > IN_MEMORY
+        if store is None and not self.temporary:
+            self.pixels: Pixels = np.empty(shape, np.uint8)
+            return
+        folder = store
+        try:
+            if folder is None:
+                folder = Path(tempfile.mkdtemp(prefix="apportion-"))
+            folder.mkdir(parents=True, exist_ok=True)
+            self.file = folder / "images.npy"
+            self.pixels = open_memmap(self.file, "w+", np.uint8, shape)
+        except OSError as error:
+            self.remove()
+            raise DataError(
+                f"store {folder} cannot be used: {error.strerror or error}.",
+                f"Pass a folder that you may write to, with {n_bytes:,} bytes to spare.",
+            ) from error
+        log.info("%s bytes of images go into %s", f"{n_bytes:,}", self.file)
+
+    def finish(self) -> Pixels:
+        """Give the array, to be read only if it is a file; a temporary one goes with it."""
+        if self.file is None:
+            return self.pixels
+        self.pixels.flush()  # type: ignore[attr-defined]
+        mapped: Pixels = open_memmap(self.file, "r")
+        if self.temporary:
+            weakref.finalize(mapped, _remove, self.file, with_folder=True)
+        return mapped
+
+    def remove(self) -> None:
+        """Remove what there is of the file."""
+        if self.file is not None:
+            _remove(self.file, with_folder=self.temporary)
+
+
+def _remove(file: Path, *, with_folder: bool) -> None:
+    with suppress(OSError):
+        file.unlink(missing_ok=True)
+        if with_folder:
+            file.parent.rmdir()

@@ -1,0 +1,139 @@
+"""Image files in bags: a folder, a table that says which bag each file is in, and proportions.
+
+Images are decoded once, by threads, into one array of uint8, which is what a network is trained on.
+An array that is too large for memory, or that is to be kept, is a file that is mapped into memory.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import replace
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from apportion.bags import Bags
+from apportion.data._files import DataError
+from apportion.data._image_files import ImageFiles, pillow
+from apportion.data._named_bags import agreed, name_bags, name_classes, read_columns
+from apportion.data._row_store import check_store
+
+__all__ = ["read_images"]
+
+
+def read_images(
+    folder: str | os.PathLike[str],
+    table: str | os.PathLike[str] | pd.DataFrame,
+    *,
+    bag: str = "bag",
+    file: str = "file",
+    proportions: Any = None,
+    counts: bool = False,
+    normalize: bool = False,
+    label: str | None = None,
+    size: tuple[int, int] | None = None,
+    store: str | os.PathLike[str] | None = None,
+) -> Bags:
+    """Read image files, and put them in bags. It needs Pillow.
+
+    The instances are of shape (M, 3, height, width), in uint8, or (M, 1, height, width) if all
+    images are gray. They are turned as their EXIF orientation says; transparency is left out. A
+    file that stands in several bags is read once.
+
+    Parameters
+    ----------
+    folder : path
+        Where the files are.
+    table : path of a .csv or .parquet file, or DataFrame
+        One row an image.
+    bag, file : str
+        The columns of bag ids, and of file names within the folder (``cats/1.png``).
+    proportions : dict, DataFrame or path of a .csv or .parquet file, optional
+        The proportions of the classes by bag: a file has a column that is called `bag`, and a
+        column a class. Without it the labels are counted.
+    counts, normalize : bool
+        As in `Bags.from_rows`.
+    label : str, optional
+        The column of classes, for evaluation only if there are proportions.
+    size : (height, width), optional
+        What to resize images to, bilinearly and without keeping their shape. By default all must
+        be of one size.
+    store : path, optional
+        A new or empty folder, in which the array becomes a file that is mapped into memory,
+        ``images.npy``. By default an array of more than 1 GiB is a temporary file, which is removed
+        when it is not used any more.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> from PIL import Image
+    >>> table = pd.DataFrame({"file": ["a.png", "b.png"], "bag": ["north", "north"]})
+    >>> with TemporaryDirectory() as folder:
+    ...     for name, color in zip(table["file"], ["red", "blue"], strict=True):
+    ...         Image.new("RGB", (4, 2), color).save(Path(folder, name))
+    ...     bags = read_images(folder, table, proportions={"north": {"cat": 0.5, "dog": 0.5}})
+    >>> bags.x.shape, bags.x[:, :, 0, 0].tolist()
+    ((2, 3, 2, 4), [[255, 0, 0], [0, 0, 255]])
+    """
+    pillow()
+    if size is not None and (np.shape(size) != (2,) or not all(map(_is_positive, size))):
+        raise DataError(f"size is {size!r}.", "Pass (height, width), two whole numbers above 0.")
+    root, target = Path(folder).expanduser(), None if store is None else Path(store).expanduser()
+    if not root.is_dir():
+        raise DataError(f"{root} is not a folder.", "Pass the folder that the image files are in.")
+    if target is not None:
+        check_store(target)
+    pieces, frame = read_columns(table, [file, bag, label])
+    files = _check_names(pieces.source, frame[file].tolist())
+    ids, values = name_bags(frame[bag].tolist(), proportions, bag, from_csv=pieces.is_csv)
+    _check_once(pieces.source, files, ids)
+    labels = None
+    if label is not None:
+        said = name_classes(frame[label].tolist(), values, from_csv=pieces.is_csv)
+        labels = list(agreed(pieces.source, "file", files, "label", said).values())
+    rows: dict[str, int] = {}
+    for row, name in enumerate(files):
+        rows.setdefault(name, row)
+    place = {name: i for i, name in enumerate(rows)}
+    members: dict[Any, list[int]] = {}
+    for own, name in zip(ids, files, strict=True):
+        members.setdefault(own, []).append(place[name])
+    options: dict[str, Any] = {"counts": counts, "normalize": normalize, "labels": labels}
+    # What is wrong with the bags is said at once, not after all files are read.
+    bags = Bags.from_members(np.empty((len(rows), 0)), members, values, **options)
+    shape = None if size is None else (int(size[0]), int(size[1]))
+    return replace(bags, x=ImageFiles(root, list(rows), list(rows.values())).read(shape, target))
+
+
+def _is_positive(n: Any) -> bool:
+    return isinstance(n, int | np.integer) and bool(n > 0)
+
+
+def _check_names(source: str, names: list[Any]) -> list[str]:
+    """Give the file names in one form each, and check that they lie within the folder."""
+    files = []
+    for row, name in enumerate(map(str, names)):
+        outside = ".." in re.split(r"[/\\]", name) or PureWindowsPath(name).drive
+        if outside or PurePosixPath(name).is_absolute() or name.startswith("\\"):
+            raise DataError(
+                f"{source}: the file {name!r} in row {row:,} (counted from 0) is outside the "
+                "folder.",
+                "Name files from the folder on, without '..': cats/1.png, say.",
+            )
+        files.append(str(PurePosixPath(name)))
+    return files
+
+
+def _check_once(source: str, files: list[str], bags: list[Any]) -> None:
+    seen: dict[tuple[str, Any], int] = {}
+    for row, key in enumerate(zip(files, bags, strict=True)):
+        first = seen.setdefault(key, row)
+        if first != row:
+            raise DataError(
+                f"{source}: bag {key[1]!r} holds the file {key[0]!r} twice, in rows {first:,} and "
+                f"{row:,} (counted from 0).",
+                "A file may stand in several bags, but only once in each: leave out one row.",
+            )

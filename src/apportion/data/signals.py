@@ -1,0 +1,215 @@
+"""Signals of unequal length in bags: frames that are padded to one length, and how many are real.
+
+What they become, frames (M, channels, length) and lengths (M,), is what the net "conv1d" takes; it
+sees real frames only.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+from apportion.bags import Bags
+from apportion.data._files import DataError
+from apportion.data._named_bags import agreed, name_bags, name_classes, read_columns
+from apportion.data._pieces import named
+
+__all__ = ["pad", "read_signals"]
+
+Frames = NDArray[np.float32]
+Ints = NDArray[np.int64]
+
+SHAPE = "Pass numbers of shape (frames, channels)."
+
+
+def pad(frames: Sequence[ArrayLike], length: int | None = None) -> tuple[Frames, Ints]:
+    """Put signals into one array, with zeros behind them.
+
+    Parameters
+    ----------
+    frames : sequence of M arrays of shape (frames, channels), or (frames,) for one channel
+        Time comes first. The numbers of frames may differ, but there is at least one.
+    length : int, optional
+        To how many frames to pad; by default those of the longest signal.
+
+    Returns
+    -------
+    frames : ndarray of float32 of shape (M, channels, length)
+    lengths : ndarray of int64 of shape (M,)
+        How many frames of each signal are real.
+
+    Examples
+    --------
+    >>> frames, lengths = pad([[[1, 10], [2, 20], [3, 30]], [[4, 40]]])
+    >>> frames[1]
+    array([[ 4.,  0.,  0.],
+           [40.,  0.,  0.]], dtype=float32)
+    >>> lengths
+    array([3, 1])
+    """
+    signals = [_as_signal(i, given) for i, given in enumerate(frames)]
+    if not signals:
+        raise DataError("there are 0 signals.", "Pass at least one.")
+    n_channels = signals[0].shape[1]
+    lengths = np.array([len(signal) for signal in signals], dtype=np.int64)
+    longest = int(lengths.argmax())
+    if length is None:
+        length = int(lengths[longest])
+    elif length < lengths[longest]:
+        raise DataError(
+            f"signal {longest} has {lengths[longest]:,} frames, and length is {length:,}.",
+            f"Let length be {lengths[longest]:,} at least, or cut the signal.",
+        )
+    padded = np.zeros((len(signals), n_channels, length), np.float32)
+    for i, signal in enumerate(signals):
+        if signal.shape[1] != n_channels:
+            raise DataError(
+                f"signal {i} has {signal.shape[1]} channels, but signal 0 has {n_channels}.",
+                "Let all have the same channels; time comes first, so transpose arrays of shape "
+                "(channels, frames).",
+            )
+        padded[i, :, : len(signal)] = signal.T
+    return padded, lengths
+
+
+def _as_signal(i: int, given: ArrayLike) -> Frames:
+    try:
+        array = np.asarray(given)
+    except ValueError as error:
+        raise DataError(f"signal {i} is no array: {error}.", SHAPE) from error
+    if array.ndim not in (1, 2) or array.dtype.kind not in "fiub":
+        raise DataError(f"signal {i} is of shape {array.shape} and type {array.dtype}.", SHAPE)
+    if not array.size:
+        raise DataError(
+            f"signal {i} has 0 frames or channels: it is of shape {array.shape}.",
+            "Leave it out: a signal has one frame at least.",
+        )
+    array = array.reshape(len(array), -1)
+    with np.errstate(over="ignore"):  # what is too large for float32 is found below
+        signal: Frames = array.astype(np.float32)
+    bad = ~np.isfinite(signal)
+    if bad.any():
+        frame, channel = np.argwhere(bad)[0]
+        raise DataError(
+            f"signal {i} is {array[frame, channel]:g} in frame {frame}, channel {channel}, and no "
+            f"number that float32 can hold in {bad.sum():,} of {bad.size:,} places.",
+            "Replace such values, or leave the frames out.",
+        )
+    return signal
+
+
+def read_signals(
+    rows: str | os.PathLike[str] | pd.DataFrame,
+    *,
+    signal: str,
+    bag: str,
+    proportions: Any = None,
+    counts: bool = False,
+    normalize: bool = False,
+    label: str | None = None,
+    order: str | None = None,
+) -> Bags:
+    """Read signals from a table that has a row a frame, and put them in bags.
+
+    The instances are the padded frames (M, channels, length) and the lengths (M,), as of `pad`.
+    Signals come in the order in which they begin.
+
+    Parameters
+    ----------
+    rows : path of a .csv or .parquet file, or DataFrame
+        All columns but those that are named below are channels.
+    signal, bag : str
+        The columns of the ids of signals, and of their bags.
+    proportions : dict, DataFrame or path of a .csv or .parquet file, optional
+        The proportions of the classes by bag: a file has a column that is called `bag`, and a
+        column a class. Without it the labels of signals are counted.
+    counts, normalize : bool
+        As in `Bags.from_rows`.
+    label : str, optional
+        The column of classes, for evaluation only if there are proportions.
+    order : str, optional
+        The column, such as one of times, by which the frames of a signal are sorted. By default,
+        and where it ties, they are in the order of the rows.
+
+    Examples
+    --------
+    >>> rows = pd.DataFrame(
+    ...     {"word": [7, 7, 8], "speaker": ["ann", "ann", "ann"], "pitch": [1.0, 2.0, 3.0]}
+    ... )
+    >>> bags = read_signals(rows, signal="word", bag="speaker", proportions={"ann": [0.5, 0.5]})
+    >>> frames, lengths = bags.x
+    >>> frames.tolist(), lengths
+    ([[[1.0, 2.0]], [[3.0, 0.0]]], array([2, 1]))
+    """
+    columns = [signal, bag, *([] if label is None else [label])]
+    pieces, frame = read_columns(rows, columns, values=order, others=True)
+    source, is_csv = pieces.source, pieces.is_csv
+    channels = named((name for name in pieces.names if name not in (*columns, order)), source)
+    if not channels:
+        raise DataError(
+            f"{source} has 0 columns beside {', '.join(map(repr, columns))}.",
+            "Add a column a channel.",
+        )
+    names = frame[signal].tolist()
+    ids, table = name_bags(frame[bag].tolist(), proportions, bag, from_csv=is_csv)
+    bag_of = agreed(source, "signal", names, "bag", ids)
+    labels = None
+    if label is not None:
+        said = name_classes(frame[label].tolist(), table, from_csv=is_csv)
+        labels = list(agreed(source, "signal", names, "label", said).values())
+    values = _read_channels(source, frame[channels], names)
+
+    place = {name: i for i, name in enumerate(bag_of)}
+    number = np.fromiter((place[name] for name in names), np.int64, len(names))
+    if order is not None:
+        first = _sorted_by(source, order, frame[order])
+        number, values = number[first], values[first]
+    sequence = np.argsort(number, kind="stable")
+    lengths: Ints = np.bincount(number).astype(np.int64)
+    position = np.arange(len(number)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    frames = np.zeros((len(lengths), len(channels), int(lengths.max())), np.float32)
+    frames[number[sequence], :, position] = values[sequence]
+    return Bags.from_rows(
+        (frames, lengths),
+        list(bag_of.values()),
+        table,
+        counts=counts,
+        normalize=normalize,
+        labels=labels,
+    )
+
+
+def _read_channels(source: str, frame: pd.DataFrame, names: Sequence[Any]) -> Frames:
+    values = np.empty(frame.shape, np.float32)
+    for j, channel in enumerate(frame.columns):
+        cells = frame[channel]
+        numbers = pd.to_numeric(cells, errors="coerce").to_numpy(np.float64, na_value=np.nan)
+        with np.errstate(over="ignore"):  # what is too large for float32 is found below
+            values[:, j] = numbers
+        bad = ~np.isfinite(values[:, j]) | (cells.dtype.kind in "mM")  # dates are not numbers
+        if bad.any():
+            row = int(bad.argmax())
+            (cell,) = cells.iloc[[row]].tolist()
+            raise DataError(
+                f"{source}: signal {names[row]!r} has {cell!r} in row {row:,} (counted "
+                f"from 0), column {str(channel)!r}, where {bad.sum():,} of {len(bad):,} are not "
+                "numbers that float32 can hold.",
+                "Fill them in, or leave out the column or these rows. All columns but those of "
+                "signal, bag, label and order are channels.",
+            )
+    return values
+
+
+def _sorted_by(source: str, order: str, cells: pd.Series[Any]) -> Ints:
+    try:
+        return np.argsort(cells.to_numpy(), kind="stable")
+    except TypeError as error:
+        raise DataError(
+            f"{source}: column {order!r} cannot be sorted: {error}.",
+            "Let all of its cells be numbers, or all of them dates or text.",
+        ) from error
