@@ -168,14 +168,13 @@ def test_of_equal_errors_the_first_is_selected():
     assert history.best_epoch == 1
 
 
-def test_without_validation_the_last_model_is_kept_and_a_warning_says_so(caplog):
+def test_without_validation_the_last_model_is_kept_and_the_log_says_so(caplog):
     album, model = Album(), network()
-    with caplog.at_level(logging.WARNING, logger="apportion"):
+    with caplog.at_level(logging.INFO, logger="apportion"):
         history = fit(model, TRAIN, config=CONFIG, on_epoch=album)
-    (warning,) = caplog.records
-    assert warning.levelno == logging.WARNING
-    assert "No validation bags" in warning.getMessage()
-    assert "the last model is kept" in warning.getMessage()
+    assert caplog.messages[0] == (
+        "No validation bags: nothing is selected, and the last model is kept."
+    )
     assert history.best_epoch is None
     assert identical(history.selected, album.weights[-1])
     assert identical(history.last, album.weights[-1])

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from apportion.bags import BagError, Bags, counts_from_proportions
     from apportion.config import ConfigError, TrainConfig
     from apportion.errors import ApportionError
+    from apportion.estimator import LLPClassifier
     from apportion.many import fit_many
     from apportion.methods import (
         METHODS,
@@ -42,6 +43,7 @@ __all__ = [
     "Bags",
     "ConfigError",
     "History",
+    "LLPClassifier",
     "Method",
     "OnlinePseudoLabels",
     "PiModel",
@@ -68,6 +70,7 @@ _HOME = {
     "Assignment": "apportion.assign",
     "AssignmentError": "apportion.assign",
     "ApportionError": "apportion.errors",
+    "LLPClassifier": "apportion.estimator",
     "TrainConfig": "apportion.config",
     "ConfigError": "apportion.config",
     "METHODS": "apportion.methods",

@@ -145,7 +145,7 @@ class Session:
     def begin(self) -> None:
         """Do what comes before the first epoch."""
         if self.valid is None:
-            log.warning("No validation bags: nothing is selected, and the last model is kept.")
+            log.info("No validation bags: nothing is selected, and the last model is kept.")
         if self.supervision.decides_first:
             with self.generators:
                 self.learn_from(0, self.confidence_to_learn_from())
