@@ -17,6 +17,7 @@ from torch import nn
 
 from apportion import BagError, Bags, ConfigError, LLPClassifier, OnlinePseudoLabels
 from apportion.data.protocols import rand
+from apportion.data.tables import read_bags
 from apportion.engine.device import own_threads
 
 
@@ -214,12 +215,12 @@ def test_modules_of_the_caller():
     seen = []
 
     def make(train):
-        seen.append(train.n_classes)
+        seen.append((train.n_bags, train.labels))
         return nn.Sequential(nn.Linear(3, 16), nn.ReLU(), nn.Linear(16, train.n_classes))
 
     by_callable = LLPClassifier(module=make, epochs=30, learning_rate=0.01, random_state=0)
-    by_callable.fit(X, bags=bags, proportions=table)
-    assert seen == [2]
+    by_callable.fit(X, names, bags=bags, proportions=table)
+    assert seen == [(54, None)]  # neither the truth, nor bags that are held out
     assert np.mean(by_callable.predict(X) == names) > 0.9
     again = clone(by_callable).fit(X, bags=bags, proportions=table)
     assert np.array_equal(again.predict_proba(X), by_callable.predict_proba(X))
@@ -295,6 +296,67 @@ def test_scores():
         assert classifier.score(X, **told) == pytest.approx(-wrong.mean(), abs=1e-9)
 
 
+def test_bags_and_tables_score_by_what_they_know():
+    X, bags, table, names = problem()
+    classifier = fitted(X, bags=bags, proportions=table)
+    expected = classifier.score(X, bags=bags, proportions=table)
+    known = Bags.from_rows(X.astype(np.float32), bags, table[["yes", "no"]])
+    assert known.classes == ("yes", "no")
+    assert classifier.score(known) == pytest.approx(expected)
+    frame = pd.DataFrame(X, columns=["0", "1", "2"]).assign(ward=bags, truth=names)
+    read = read_bags(
+        frame, bag="ward", label="truth", proportions=table, columns=classifier.columns_
+    )
+    assert classifier.score(read) == pytest.approx(expected)
+    with pytest.raises(BagError, match="'maybe'"):
+        classifier.score(Bags.from_rows(X, bags, table.assign(maybe=0.0)))
+
+
+def test_a_table_from_files_is_fitted_and_scored(tmp_path):
+    X, bags, table, names = problem()
+    frame = pd.DataFrame(X, columns=["a", "b", "c"]).assign(ward=bags)
+    frame.to_parquet(tmp_path / "rows.parquet")
+    table.rename_axis("ward").to_csv(tmp_path / "wards.csv")
+    read = read_bags(tmp_path / "rows.parquet", bag="ward", proportions=tmp_path / "wards.csv")
+    classifier = fitted(read)
+    assert np.mean(classifier.predict(frame[["a", "b", "c"]]) == names) > 0.9
+    assert classifier.pseudo_labels_.shape == (600,)
+    assert np.mean(classifier.pseudo_labels_ == names) > 0.9
+
+
+def test_what_is_not_finite_is_not_predicted():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 2, 8)).astype(np.float32)
+    classifier = LLPClassifier(epochs=1).fit(X, rng.integers(2, size=40))
+    X[7, 0, 0] = np.nan
+    with pytest.raises(ValueError, match="row 7 is the first"):
+        classifier.predict(X)
+
+
+def test_a_fit_that_fails_leaves_what_was_there():
+    X, bags, table, _ = problem()
+    classifier = fitted(X, bags=bags, proportions=table)
+    before = classifier.predict_proba(X)
+    other = table.rename(columns={"no": "left", "yes": "right"})
+    classifier.set_params(eta=-1)
+    with pytest.raises(ConfigError, match="eta is -1"):
+        classifier.fit(X[:, :2], bags=bags, proportions=other)
+    classifier.set_params(eta=None, learning_rate=-1.0)
+    with pytest.raises(ConfigError, match="learning_rate is -1"):
+        classifier.fit(X[:, :2], bags=bags, proportions=other)
+    assert classifier.learning_rate == -1.0
+    assert classifier.classes_.tolist() == ["no", "yes"]
+    assert np.array_equal(classifier.predict_proba(X), before)
+    classifier.set_params(learning_rate=0.001).fit(X[:, :2], bags=bags, proportions=other)
+    assert classifier.classes_.tolist() == ["left", "right"]
+
+
+def test_times_in_seconds_can_be_learned_from():
+    X, bags, table, names = problem()
+    classifier = fitted(1.7e9 + 10 * X, bags=bags, proportions=table)
+    assert np.mean(classifier.predict(1.7e9 + 10 * X) == names) > 0.9
+
+
 def test_whole_bags_are_held_out_for_selection():
     X, bags, table, _ = problem()
     classifier = fitted(X, bags=bags, proportions=table)
@@ -309,12 +371,15 @@ def test_whole_bags_are_held_out_for_selection():
         assert (small.history_.best_epoch is not None) == selects
 
 
-def test_it_says_what_it_does(caplog):
+def test_it_says_what_it_does(caplog, capsys):
     X, bags, table, _ = problem()
     with caplog.at_level(logging.INFO, "apportion"):
         LLPClassifier(epochs=2, batch_size=50).fit(X, bags=bags, proportions=table)
-    assert "2 classes from 60 bags of 600 instances" in caplog.text
+    assert "2 classes from 60 bags of 600 instances in all, 6 of the bags held out" in caplog.text
     assert "mlp, 50 instances a step, epochs: 2." in caplog.text
+    assert not capsys.readouterr().err
+    LLPClassifier(epochs=2, verbose=True).fit(X, bags=bags, proportions=table)
+    assert "Learning 2 classes from 60 bags" in capsys.readouterr().err
 
 
 # --------------------------------------------------------------------------------- what is wrong
@@ -343,6 +408,11 @@ def test_wrong_settings_are_named():
     )
     assert "epochs is 0" in refused(ConfigError, X, settings={"epochs": 0}, **told)
     assert "resnet" in refused(ValueError, X, settings={"module": "resnet"}, **told)
+    for module in (None, nn.Linear, 3):
+        assert "module is" in refused(ConfigError, X, settings={"module": module}, **told)
+    for fraction in (None, "a", np.nan):
+        settings = {"validation_fraction": fraction}
+        assert "validation_fraction is" in refused(ConfigError, X, settings=settings, **told)
 
 
 def test_wrong_targets_are_named():
@@ -350,7 +420,8 @@ def test_wrong_targets_are_named():
     assert "requires y to be passed" in refused(ValueError, X)
     assert "no bags" in refused(BagError, X, proportions=table)
     assert "neither proportions nor y" in refused(BagError, X, bags=bags)
-    assert "600 rows, but bags 599" in refused(BagError, X, bags=bags[1:], proportions=table)
+    message = refused(BagError, X, bags=bags[1:], proportions=table)
+    assert "600 rows, but bags are of shape (599,)" in message
     message = refused(BagError, X, bags=bags, proportions=table.drop("bag 7"))
     assert "'bag 7'" in message
     assert "of shape (60, 2)" in refused(BagError, X, bags=bags, proportions=table.to_numpy())

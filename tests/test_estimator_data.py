@@ -8,7 +8,9 @@ import pandas as pd
 import pytest
 
 from apportion import BagError, Bags, LLPClassifier
-from apportion._estimator_data import class_array, read_bags, read_instances
+from apportion._estimator_bags import class_array, read_bags
+from apportion._estimator_data import layout_of, read_instances
+from apportion.data.benchmarks import DataError
 from apportion.data.columns import Columns
 from apportion.data.tables import read_bags as read_table
 
@@ -20,6 +22,7 @@ def given(data, **settings) -> tuple[Any, Any, Any]:
     """What `fit` makes of instances, and what `predict` makes of them afterwards."""
     estimator = LLPClassifier(**settings)
     x, estimator.columns_ = read_instances(estimator, data, reset=True)
+    estimator.layout_ = layout_of(x)
     return x, estimator.columns_, estimator
 
 
@@ -100,6 +103,62 @@ def test_what_cannot_be_read_is_named(data, error, message):
         given(data)
 
 
+def later(estimator, data) -> str:
+    """How what `predict` cannot read is refused."""
+    with pytest.raises(DataError) as caught:
+        read_instances(estimator, data, reset=False)
+    return str(caught.value)
+
+
+def test_a_table_encoded_by_other_columns_is_refused():
+    """Codes of categories are numbers: those of another table would be read, and mean others."""
+    rows = pd.DataFrame({"town": ["x", "x", "y"], "bag": 0})
+    others = pd.DataFrame({"town": ["y", "y", "x"], "bag": 0})
+    first, second = (read_table(f, bag="bag", proportions={0: [0.5, 0.5]}) for f in (rows, others))
+    _, columns, estimator = given(first)
+    assert "columns=classifier.columns_" in later(estimator, second)
+    again = read_table(others, bag="bag", proportions={0: [0.5, 0.5]}, columns=columns)
+    x, _ = read_instances(estimator, again, reset=False)
+    assert x[1].ravel().tolist() == [2, 2, 1]
+    x, _ = read_instances(estimator, others[["town"]], reset=False)
+    assert x[1].ravel().tolist() == [2, 2, 1]
+
+
+def test_nothing_is_learned_from_what_is_to_be_predicted():
+    _, _, estimator = given((X, np.ones((6, 1), int)))
+    assert "fitted on arrays" in later(estimator, pd.DataFrame(X))
+    assert "(axes, features)" in later(estimator, X)
+    bags = Bags.from_rows(X, BAG, {"a": [0.5, 0.5], "b": [0.3, 0.7]})
+    _, _, estimator = given(bags)
+    x, columns = read_instances(estimator, np.array([[np.nan, 1.0]]), reset=False)
+    assert x.shape == (1, 2)
+    assert columns is None
+
+
+def test_text_needs_a_frame():
+    _, _, estimator = given(pd.DataFrame({"u": [1.0], "town": ["x"]}))
+    message = later(estimator, np.array([[1.0, "x"]], object))
+    assert "'town'" in message
+    assert "Pass a DataFrame with the columns u, town." in message
+
+
+def test_names_of_an_earlier_fit_do_not_stay():
+    estimator = LLPClassifier()
+    read_instances(estimator, pd.DataFrame(X, columns=["u", "v"]), reset=True)
+    assert estimator.n_features_in_ == 2
+    read_instances(estimator, (X, X), reset=True)
+    assert not hasattr(estimator, "n_features_in_")
+    assert not hasattr(estimator, "feature_names_in_")
+    frame = pd.DataFrame(X, columns=["u", "v"]).assign(bag=0)
+    read_instances(estimator, read_table(frame, bag="bag", proportions={0: [1, 0]}), reset=True)
+    assert estimator.feature_names_in_.tolist() == ["u", "v"]
+
+
+def test_a_column_that_is_there_twice_is_named():
+    with pytest.raises(DataError, match="'u' is there more than once"):
+        given(pd.DataFrame(X, columns=["u", "u"]))
+
+
 # --------------------------------------------------------------------------------------- targets
 
 
@@ -163,3 +222,56 @@ def test_bags_of_a_series_are_matched_by_position():
 def test_a_row_whose_bag_is_missing_is_named():
     with pytest.raises(BagError, match="row 1 is the first"):
         read_bags(X, None, ["a", None, "a", "a", "a", "a"], {"a": [0.5, 0.5]})
+
+
+@pytest.mark.parametrize(
+    "bags",
+    [
+        pd.Series([2**60, 2**60 + 1] * 3, dtype="Int64"),
+        pd.Series([2**60, 2**60 + 1] * 3),
+        [2**60, 2**60 + 1] * 3,
+        ["a", 1] * 3,
+        [("a", 1), ("a", 2)] * 3,
+        np.array([[7], [8]] * 3),
+    ],
+    ids=["nullable", "series", "list", "mixed", "tuples", "column"],
+)
+def test_bag_ids_stay_what_they_are(bags):
+    items = np.ravel(bags).tolist() if isinstance(bags, np.ndarray) else list(bags)
+    table = {items[0]: {"x": 1.0, "y": 0.0}, items[1]: {"x": 0.0, "y": 1.0}}
+    found = read_bags(X, None, bags, table)
+    assert set(found.ids) == set(items)
+    assert found.rows(found.ids.index(items[1])).tolist() == [1, 3, 5]
+
+
+def test_a_dict_that_scikit_learn_cut_to_a_list_is_refused():
+    with pytest.raises(BagError, match="makes a list of a dict"):
+        read_bags(X, None, [0, 1, 2, 3, 4, 5], [[0.5, 0.5]] * 6)
+
+
+def test_ids_of_another_type_than_the_tables_are_shown():
+    table = pd.DataFrame({"no": [0.5, 0.5], "yes": [0.5, 0.5]}, index=["1", "2"])
+    with pytest.raises(BagError) as caught:
+        read_bags(X, None, [1, 2] * 3, table)
+    assert "is 1 (int), and the first in the table '1' (str)" in str(caught.value)
+    assert "set_index" in str(caught.value)
+
+
+def test_targets_that_make_no_sense_are_named():
+    with pytest.raises(BagError, match="X\\['ward'\\] rather than 'ward'"):
+        read_bags(X, None, "ward", {"a": [1.0]})
+    with pytest.raises(BagError, match="Pass bags= as well, if these are the proportions"):
+        read_bags(X, np.full((6, 2), 0.5))
+    with pytest.raises(BagError, match=r"NaN|nan"):
+        read_bags(X, np.full((6, 2), np.nan), BAG)
+
+
+def test_rows_of_a_dict_may_be_series():
+    rows = {bag: pd.Series({"y": 0.5, "x": 0.5}) for bag in "ab"}
+    assert read_bags(X, None, BAG, rows).classes == ("x", "y")
+
+
+def test_classes_may_be_tuples():
+    found = class_array([("a", 1), ("a", 2)])
+    assert found.shape == (2,)
+    assert found[1] == ("a", 2)

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,8 +13,9 @@ from safetensors.torch import save_file
 from torch import nn
 
 from apportion import LLPClassifier, OnlinePseudoLabels, RunError
-from apportion._estimator_file import ModelFileError
 from apportion.engine.device import own_threads
+from apportion.estimator import ModelFileError
+from apportion.methods import describe
 
 
 @pytest.fixture(autouse=True)
@@ -60,9 +62,11 @@ def test_a_classifier_comes_back_as_it_was(tmp_path, names):
     assert np.array_equal(again.predict_proba(new), classifier.predict_proba(new))
 
 
-def test_settings_of_ones_own_come_back_where_they_have_a_name(tmp_path):
-    trained(method=OnlinePseudoLabels(unlikelihood="plain")).save(tmp_path / "named")
-    assert LLPClassifier.load(tmp_path / "named").method == "fpl-plain"
+def test_settings_of_ones_own_come_back(tmp_path):
+    method = OnlinePseudoLabels(eta=0.7, unlikelihood="plain", first="decide")
+    trained(method=method).save(tmp_path / "own")
+    again: Any = LLPClassifier.load(tmp_path / "own").method
+    assert describe(again) == describe(method)
     classifier = trained(eta=np.float64(0.25))
     classifier.save(tmp_path / "numpy")
     assert LLPClassifier.load(tmp_path / "numpy").eta == 0.25
@@ -95,6 +99,10 @@ def test_a_network_of_ones_own_is_rebuilt_by_the_caller(tmp_path):
         assert np.array_equal(again.predict_proba(X), classifier.predict_proba(X))
     with pytest.raises(ModelFileError, match="another network"):
         LLPClassifier.load(file, module=nn.Linear(8, 3))
+    with pytest.raises(ModelFileError, match="without arguments"):
+        LLPClassifier.load(file, module=lambda bags: make())  # type: ignore[arg-type, misc]
+    refitted = LLPClassifier.load(file, module=make).fit(X, y)
+    assert refitted.predict(X).shape == (60,)
     with pytest.raises(ModelFileError, match="module gave a int"):
         LLPClassifier.load(file, module=lambda: 3)  # type: ignore[return-value, arg-type]
 
@@ -134,7 +142,39 @@ def test_classes_that_a_file_cannot_keep(tmp_path):
     frame, bags, y = rows()
     days = pd.to_datetime(["2024-01-01", "2024-01-02", "2024-01-03"]).to_numpy()
     classifier = LLPClassifier(epochs=1).fit(frame, y, bags=bags)
-    classifier.classes_ = days
-    with pytest.raises(ModelFileError, match="datetime64"):
-        classifier.save(tmp_path / "model")
+    for classes in (days, np.array(list(days), object)):
+        classifier.classes_ = classes
+        with pytest.raises(ModelFileError, match="which a file cannot keep"):
+            classifier.save(tmp_path / "model")
     assert not (tmp_path / "model").exists()
+
+
+def test_places_where_no_file_can_be(tmp_path):
+    classifier = trained()
+    with pytest.raises(ModelFileError, match="is a folder"):
+        classifier.save(tmp_path)
+    with pytest.raises(ModelFileError, match="does not exist"):
+        classifier.save(tmp_path / "nowhere" / "model")
+
+
+def test_a_method_that_a_file_cannot_keep_is_said(tmp_path, caplog):
+    _, bags, y = rows()
+    # Validation bags would be held out, and labels are for those trained on.
+    first = np.concatenate([np.sort(y[bags == bag]) for bag in range(12)])
+    classifier = trained(method=OnlinePseudoLabels(first=first), validation_fraction=0)
+    with caplog.at_level("WARNING", "apportion"):
+        classifier.save(tmp_path / "model")
+    assert "cannot be kept in a file" in caplog.text
+    assert LLPClassifier.load(tmp_path / "model").method == "fpl"
+
+
+def test_a_file_that_lacks_something_is_named(tmp_path):
+    trained().save(tmp_path / "model")
+    with safe_open(tmp_path / "model", framework="pt") as file:
+        metadata = file.metadata()
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    scalars = json.loads(metadata["scalars"])
+    del scalars["classes"]
+    save_file(tensors, tmp_path / "model", {**metadata, "scalars": json.dumps(scalars)})
+    with pytest.raises(ModelFileError, match="'classes'"):
+        LLPClassifier.load(tmp_path / "model")

@@ -1,36 +1,41 @@
-"""What an estimator is given, as what training takes: instances as arrays, targets as bags.
+"""The instances that an estimator is given, as arrays that training takes.
 
-Instances come as arrays of any shape, as data frames, or as tuples of arrays. Targets come in one
-of four ways:
-
-- labels alone: every instance is a bag of one, which is supervised learning;
-- bags and labels: of the labels only their counts in every bag are used;
-- bags and rows of proportions, each instance having those of its bag;
-- bags and a table of proportions or counts, which may hold further bags.
+They come as arrays of any shape, as data frames, as tuples of arrays, or in `Bags`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
-from sklearn.utils import assert_all_finite
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_consistent_length, column_or_1d, validate_data
+from sklearn.utils.validation import validate_data
 
-from apportion.bags import BagError, Bags
+from apportion.bags import Bags
+from apportion.data.benchmarks import DataError
 from apportion.data.columns import Columns
 from apportion.data.tables import Table
 
-__all__ = ["class_array", "read_bags", "read_instances", "rows_of"]
+__all__ = ["layout_of", "read_instances", "rows_of"]
+
+Layout = tuple[tuple[int, int], ...]
 
 
 def rows_of(x: Any) -> int:
     """Give the number of instances."""
     return len(x[0] if isinstance(x, tuple) else x)
+
+
+def layout_of(x: Any) -> Layout:
+    """Give what instances must have in common: the axes of every part, and how long the first is.
+
+    Examples
+    --------
+    >>> layout_of((np.zeros((7, 13, 93)), np.zeros(7)))  # the frames of signals, and their lengths
+    ((3, 13), (1, 1))
+    """
+    parts = x if isinstance(x, tuple) else (x,)
+    return tuple((part.ndim, part.shape[1] if part.ndim > 1 else 1) for part in parts)
 
 
 def read_instances(estimator: Any, X: Any, *, reset: bool) -> tuple[Any, Columns | None]:
@@ -41,19 +46,54 @@ def read_instances(estimator: Any, X: Any, *, reset: bool) -> tuple[Any, Columns
     reset : bool
         Whether to learn what the columns are, as in `fit`, or to take them as they were learned.
     """
+    if reset:
+        for name in ("n_features_in_", "feature_names_in_"):
+            vars(estimator).pop(name, None)
+    columns = None if reset else estimator.columns_
     if isinstance(X, Table):
-        X, learned = X.bags, X.columns
+        x, columns = _of_table(estimator, X, columns, reset=reset)
+    elif isinstance(X, Bags):
+        x = X.x
+    elif isinstance(X, tuple):
+        x = tuple(map(np.asarray, X))
     else:
-        learned = None
-    if isinstance(X, Bags):
-        return X.x, learned
-    if isinstance(X, tuple):
-        return tuple(map(np.asarray, X)), None
+        x, columns = _of_rows(estimator, X, columns, reset=reset)
+    if not reset and layout_of(x) != estimator.layout_:
+        raise DataError(
+            f"instances have parts of (axes, features) {layout_of(x)}, but those learned from had "
+            f"{estimator.layout_}.",
+            "Pass instances of the same kind as in fit.",
+        )
+    return x, columns
+
+
+def _of_table(estimator: Any, table: Table, columns: Columns | None, *, reset: bool) -> Any:
+    if reset:
+        estimator.n_features_in_ = len(table.columns.names)
+        estimator.feature_names_in_ = np.array(table.columns.names, dtype=object)
+    elif table.columns != columns:
+        raise DataError(
+            f"the table was encoded by other columns than those learned from: {table.columns}.",
+            "Read it with read_bags(…, columns=classifier.columns_).",
+        )
+    return table.bags.x, table.columns
+
+
+def _of_rows(
+    estimator: Any, X: Any, columns: Columns | None, *, reset: bool
+) -> tuple[Any, Columns | None]:
+    """Read an array or a frame. Arrays of more than two axes have no columns."""
     if hasattr(X, "to_pandas"):  # the frames of other libraries
         X = X.to_pandas()
     frame = isinstance(X, pd.DataFrame)
-    if frame and any(isinstance(dtype, pd.SparseDtype) for dtype in X.dtypes):
-        raise TypeError("Sparse columns were passed, but dense data is required.")
+    encoded = not reset and columns is None  # what was learned from were arrays as they are
+    if frame:
+        _check_frame(X, encoded=encoded)
+    elif columns is not None and columns.categorical:
+        raise DataError(
+            f"X is an array, but column {columns.categorical[0]!r} is one of categories.",
+            f"Pass a DataFrame with the columns {', '.join(columns.names)}.",
+        )
     if frame and len(X) and X.shape[1]:
         validate_data(estimator, X, reset=reset, skip_check_array=True)
     else:
@@ -65,9 +105,8 @@ def read_instances(estimator: Any, X: Any, *, reset: bool) -> tuple[Any, Columns
             ensure_all_finite="allow-nan",
             dtype="numeric",
         )
-        if X.ndim != 2:
+        if X.ndim != 2 or encoded:
             return X, None
-    columns = None if reset else estimator.columns_
     if not frame:
         names = map(str, range(X.shape[1])) if columns is None else columns.names
         X = pd.DataFrame(X, columns=list(names), copy=False)
@@ -75,159 +114,17 @@ def read_instances(estimator: Any, X: Any, *, reset: bool) -> tuple[Any, Columns
     return columns.encode(X), columns
 
 
-def read_bags(
-    x: Any,
-    y: Any = None,
-    bags: Any = None,
-    proportions: Any = None,
-    *,
-    classes: Sequence[Hashable] | None = None,
-) -> Bags:
-    """Put instances into bags, whichever way their classes are told.
-
-    Parameters
-    ----------
-    classes : sequence, optional
-        The classes that are known from before, in their order.
-    """
-    n_rows = rows_of(x)
-    if bags is None and proportions is not None:
-        raise BagError("there are proportions, but no bags.", "Pass bags= as well: an id a row.")
-    if bags is None and y is None:
-        raise BagError(
-            "This LLPClassifier requires y to be passed, but the target y is None.",
-            "Pass bags= and proportions= to learn from bags, or labels y to learn from these.",
+def _check_frame(frame: pd.DataFrame, *, encoded: bool) -> None:
+    if encoded:
+        raise DataError(
+            "X is a DataFrame, but the classifier was fitted on arrays, Bags or tuples.",
+            "Pass what columns.encode(frame) gives, by the columns that encoded those.",
         )
-    if bags is None:
-        return _from_labels(x, np.arange(n_rows), y, classes)
-    ids = _column(bags, "bags", n_rows)
-    if proportions is not None:
-        labels = None if y is None else _column(y, "y", n_rows)
-        return _from_table(x, ids, _cut(proportions, ids), classes, labels)
-    if y is None:
-        raise BagError(
-            "there are bags, but neither proportions nor y.",
-            "Pass proportions=: a DataFrame indexed by bag id with a column a class, or a dict.",
+    if any(isinstance(dtype, pd.SparseDtype) for dtype in frame.dtypes):
+        raise TypeError("Sparse columns were passed, but dense data is required.")
+    twice = frame.columns.duplicated()
+    if twice.any():
+        raise DataError(
+            f"column {next(iter(frame.columns[twice]))!r} is there more than once.",
+            "Rename or leave out all but one of them.",
         )
-    if np.ndim(y) == 2 and np.shape(y)[1] > 1:
-        return _from_table(x, ids, _shared_rows(y, ids), classes, None)
-    return _from_labels(x, ids, y, classes)
-
-
-def class_array(names: Sequence[Any]) -> NDArray[Any]:
-    """Give class names as an array that keeps what they are.
-
-    Examples
-    --------
-    >>> class_array(["no", "yes"]), class_array([1, "one"])
-    (array(['no', 'yes'], dtype='<U3'), array([1, 'one'], dtype=object))
-    """
-    kinds = {type(name) for name in names}
-    return np.array(names, dtype=None if len(kinds) == 1 else object)
-
-
-def _column(values: Any, what: str, n_rows: int) -> NDArray[Any]:
-    column: NDArray[Any] = column_or_1d(values, warn=True)
-    if len(column) != n_rows:
-        raise BagError(
-            f"X has {n_rows:,} rows, but {what} {len(column):,}.",
-            f"Pass one of {what} for each row, in the order of the rows.",
-        )
-    return column
-
-
-def _from_labels(x: Any, ids: Any, y: Any, classes: Sequence[Hashable] | None) -> Bags:
-    labels = column_or_1d(y, warn=True)
-    check_consistent_length(x[0] if isinstance(x, tuple) else x, labels)
-    assert_all_finite(labels, input_name="y")
-    check_classification_targets(labels)
-    names = np.unique(labels).tolist() if classes is None else list(classes)
-    return Bags.from_rows(x, ids, labels=labels, classes=names)
-
-
-def _from_table(
-    x: Any, ids: Any, table: Any, classes: Sequence[Hashable] | None, labels: Any
-) -> Bags:
-    """Build bags from a table of theirs: counts, if each of its rows sums to the bag's size."""
-    if classes is None:
-        classes = _sorted_classes(table)
-    sizes = pd.Series(ids).value_counts()
-    keys = list(table.index) if isinstance(table, pd.DataFrame) else list(table)
-    rows = table.to_numpy() if isinstance(table, pd.DataFrame) else list(table.values())
-    try:
-        values = [sum(row.values()) if isinstance(row, Mapping) else np.sum(row) for row in rows]
-        sums = np.array(values, np.float64)
-    except (TypeError, ValueError):  # which is for Bags to say
-        sums = np.full(len(keys), np.nan)
-    own = np.array([sizes.get(key, -1) for key in keys])
-    counts = bool(len(keys)) and np.array_equal(sums, own) and bool((own > 1).any())
-    try:
-        return Bags.from_rows(x, ids, table, counts=counts, classes=classes, labels=labels)
-    except BagError as error:
-        if "counts=True" in str(error):
-            error.add_note(
-                "LLPClassifier has no such options: it takes a table as counts where all rows sum "
-                "to the sizes of their bags. P.div(P.sum(axis=1), axis=0) rescales a frame."
-            )
-        raise
-
-
-def _sorted_classes(table: Any) -> list[Any] | None:
-    """The classes that a table names, in the order in which scikit-learn has classes."""
-    if isinstance(table, pd.DataFrame):
-        names = list(table.columns)
-    else:
-        first = next(iter(table.values()), None)
-        if not isinstance(first, Mapping):
-            return None
-        names = list(first)
-    try:
-        return sorted(names)
-    except TypeError:  # names of several kinds
-        return names
-
-
-def _cut(proportions: Any, ids: NDArray[Any]) -> Any:
-    """Leave out the bags of a table that have no row here."""
-    if isinstance(proportions, pd.DataFrame):
-        return proportions[proportions.index.isin(pd.unique(pd.Series(ids)))]
-    present = dict.fromkeys(ids.tolist())
-    if isinstance(proportions, Mapping):
-        return {bag: row for bag, row in proportions.items() if bag in present}
-    table = np.asarray(proportions)
-    if table.ndim != 2 or ids.dtype.kind not in "iu":
-        raise BagError(
-            f"proportions are an array of shape {table.shape}, and bags of type {ids.dtype}.",
-            "Pass a DataFrame indexed by bag id or a dict; or an array with a row a bag, and "
-            "bags that are the numbers of its rows.",
-        )
-    outside = (ids < 0) | (ids >= len(table))
-    if outside.any():
-        raise BagError(
-            f"row {outside.argmax()} of X is in bag {ids[outside.argmax()]}, but proportions are "
-            f"an array of {len(table):,} rows, numbered from 0.",
-            "Pass a DataFrame indexed by bag id or a dict, or number the bags by the array's rows.",
-        )
-    return {bag: table[bag] for bag in present}
-
-
-def _shared_rows(y: Any, ids: NDArray[Any]) -> Any:
-    """The proportions of every bag, of which each of its instances has a copy."""
-    values = np.asarray(y)
-    if len(values) != len(ids):
-        raise BagError(
-            f"y has {len(values):,} rows, but there are {len(ids):,} bag ids.",
-            "Pass one row of proportions for each instance.",
-        )
-    codes, names = pd.factorize(pd.Series(ids))
-    first = np.unique(codes, return_index=True)[1]
-    other = (values != values[first][codes]).any(axis=1)
-    if other.any():
-        row = int(other.argmax())
-        raise BagError(
-            f"row {row} of y differs from row {first[codes[row]]}, of the same bag {ids[row]!r}.",
-            "Give all rows of a bag the same proportions.",
-        )
-    if isinstance(y, pd.DataFrame):
-        return y.iloc[first].set_axis(list(names), axis=0)
-    return dict(zip(names, values[first], strict=True))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -13,35 +14,48 @@ from torch import nn
 from apportion.data.columns import Columns
 from apportion.engine import checkpoint
 from apportion.errors import ApportionError
-from apportion.methods import METHODS, describe, method_named
+from apportion.methods import METHODS, describe
 from apportion.nets import from_recipe
 from apportion.run import Run
 from apportion.train import History
 
 __all__ = ["ModelFileError", "load_estimator", "save_estimator"]
 
+log = logging.getLogger("apportion")
+
 KIND = "LLPClassifier"
+PLAIN = bool | int | float | str | None
+
+# The methods whose settings can be read again: those of the library.
+SETTINGS: dict[str, Any] = {type(method).__name__: type(method) for method in METHODS.values()}
 
 
 class ModelFileError(ApportionError, ValueError):
     """A file of a model that cannot be written or read. The message names it and the remedy."""
 
+    __module__ = "apportion.estimator"  # where it is imported from: tracebacks show this name
+
 
 def save_estimator(estimator: Any, path: str | PathLike[str]) -> None:
     """Write a fitted estimator, whole or not at all."""
     path = Path(path)
+    if path.is_dir() or not path.parent.is_dir():
+        problem = "is a folder" if path.is_dir() else "is in a folder that does not exist"
+        raise ModelFileError(f"{path} {problem}.", "Pass the path of a file in an existing folder.")
     classes = estimator.classes_
-    if classes.dtype.kind not in "biufUO":
-        raise ModelFileError(
-            f"the classes are of type {classes.dtype}, which a file cannot keep.",
-            "Let class names be texts or numbers.",
-        )
+    for name in classes.tolist():
+        if not isinstance(name, PLAIN):
+            raise ModelFileError(
+                f"class {name!r} is a {type(name).__name__}, which a file cannot keep.",
+                "Let class names be texts or numbers.",
+            )
     scalars = {
         "kind": KIND,
         "parameters": _parameters(estimator),
         "classes": classes.tolist(),
         "classes_type": classes.dtype.str,
         "columns": None if estimator.columns_ is None else estimator.columns_.to_dict(),
+        "layout": estimator.layout_,
         "recipe": getattr(estimator.module_, "recipe", None),
         "n_features_in": getattr(estimator, "n_features_in_", None),
         "feature_names_in": list(getattr(estimator, "feature_names_in_", ())) or None,
@@ -65,7 +79,19 @@ def load_estimator(
         raise ModelFileError(
             f"{path} is not a saved LLPClassifier.", "Pass a file that LLPClassifier.save wrote."
         )
-    estimator.set_params(**scalars["parameters"])
+    try:
+        return _restored(estimator, path, tensors, scalars, module)
+    except (KeyError, TypeError) as error:
+        raise ModelFileError(
+            f"{path} lacks something that was saved: {type(error).__name__} {error}.",
+            "Restore the file from a copy.",
+        ) from error
+
+
+def _restored(
+    estimator: Any, path: Path, tensors: dict[str, Any], scalars: dict[str, Any], module: Any
+) -> Any:
+    estimator.set_params(**_read_parameters(scalars["parameters"]))
     estimator.module_ = _network(path, scalars["recipe"], module)
     try:
         estimator.module_.load_state_dict(tensors.get("model", {}))
@@ -76,10 +102,11 @@ def load_estimator(
         ) from error
     estimator.module_.eval()
     if module is not None:
-        estimator.module = module
+        estimator.module = estimator.module_
     columns = scalars["columns"]
     estimator.columns_ = None if columns is None else Columns.from_dict(columns)
     estimator.classes_ = np.array(scalars["classes"], dtype=np.dtype(scalars["classes_type"]))
+    estimator.layout_ = tuple((axes, features) for axes, features in scalars["layout"])
     estimator.history_ = History(scalars["records"], scalars["best_epoch"])
     estimator.pseudo_labels_ = None
     for name, value in (
@@ -100,7 +127,14 @@ def _network(path: Path, recipe: Any, module: Any) -> nn.Module:
                 "one.",
             )
         return from_recipe(recipe)
-    made = module if isinstance(module, nn.Module) else module()
+    try:
+        made = module if isinstance(module, nn.Module) else module()
+    except TypeError as error:
+        raise ModelFileError(
+            f"module cannot be called without arguments: {error}.",
+            "Pass a network like the one that was trained, or a function without arguments that "
+            "makes one: the data that it was built for are not there any more.",
+        ) from error
     if not isinstance(made, nn.Module):
         raise ModelFileError(
             f"module gave a {type(made).__name__}.", "Let the function give an nn.Module."
@@ -110,15 +144,35 @@ def _network(path: Path, recipe: Any, module: Any) -> nn.Module:
 
 def _parameters(estimator: Any) -> dict[str, Any]:
     """The parameters that a file can keep; others are the defaults in what is read again."""
-    plain = bool | int | float | str | None
     given = estimator.get_params(deep=False)
     given.pop("device")
     found = {
         name: value.item() if isinstance(value, np.generic) else value
         for name, value in given.items()
-        if isinstance(value, plain | np.generic)
+        if isinstance(value, PLAIN | np.generic)
     }
-    for name, method in METHODS.items():
-        if "method" not in found and describe(method) == describe(method_named(given["method"])):
-            found["method"] = name
+    if "method" not in found:
+        settings = describe(given["method"])
+        if (type(given["method"]), settings) != (SETTINGS.get(settings["class"]), _again(settings)):
+            log.warning("The method %r cannot be kept in a file.", given["method"])
+        else:
+            found["method"] = settings
     return found
+
+
+def _again(settings: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What the settings become when they are read; None if they are not those of a method."""
+    try:
+        return describe(_method(settings))
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _method(settings: Mapping[str, Any]) -> Any:
+    options = {name: value for name, value in settings.items() if name != "class"}
+    return SETTINGS[settings["class"]](**options)
+
+
+def _read_parameters(saved: Mapping[str, Any]) -> dict[str, Any]:
+    method = saved.get("method")
+    return {**saved, "method": _method(method)} if isinstance(method, Mapping) else dict(saved)

@@ -19,6 +19,7 @@ import copy
 import logging
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
+from numbers import Real
 from os import PathLike
 from typing import Any
 
@@ -31,26 +32,27 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from apportion._estimator_data import class_array, read_bags, read_instances, rows_of
-from apportion._estimator_file import load_estimator, save_estimator
-from apportion.assign import assign
+from apportion._estimator_bags import class_array, in_order, read_bags
+from apportion._estimator_data import layout_of, read_instances, rows_of
+from apportion._estimator_file import ModelFileError, load_estimator, save_estimator
+from apportion._estimator_predictions import confidences, under_counts
 from apportion.bags import Bags
 from apportion.config import ConfigError, TrainConfig
 from apportion.data.tables import Table
 from apportion.engine.device import device_for
+from apportion.engine.progress import announce
 from apportion.methods import Method, method_named
 from apportion.metrics import bag_means, proportion_error
-from apportion.nets import build, move_to
+from apportion.nets import build
 from apportion.train import fit
 
-__all__ = ["LLPClassifier"]
+__all__ = ["LLPClassifier", "ModelFileError"]
 
 log = logging.getLogger("apportion")
 
 Module = str | nn.Module | Callable[[Bags], nn.Module]
 
 FEWEST_HELD_OUT = 5  # bags: fewer select worse than taking the last epoch
-ROWS_PER_PASS = 16_384  # in predictions
 
 
 class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -67,8 +69,8 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     module : "mlp", "conv1d", "resnet18", nn.Module, or callable
         The network. A name builds one for the data, with its preprocessing; an nn.Module is copied
         and trained as it is; a callable is called with the training `Bags` and gives one. A module
-        of yours gets instances as they are stored, or the encoded columns of a data frame, and
-        gives a logit a class.
+        of yours gets the columns of a table as float32, and other instances as they are stored,
+        and gives a logit a class.
     batch_size : int, optional
         Instances in a step; by default a hundredth of them, from 32 to 1024.
     learning_rate, weight_decay : float
@@ -91,9 +93,8 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         What happened in every epoch: ``history_["loss"]``.
     pseudo_labels_ : ndarray of shape (n_rows,), or None
         The last labels of the rows trained on, which meet the counts of every bag. Rows of held-out
-        bags have those that the final model gives them under their counts. For bags that share
-        rows there is one an instance, in the order of `Bags.index`. None where the method decides
-        no labels.
+        bags have those that the final model gives them under their counts. For `Bags` there is one
+        an instance, in the order of their `index`. None where the method decides no labels.
     module_ : nn.Module
         The trained network.
     columns_ : Columns or None
@@ -152,42 +153,35 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             more bags than the rows do. Counts will do as well, if those of every bag sum to its
             rows.
         """
-        seed = _seed(self.random_state)
+        before = dict(vars(self))
+        try:
+            self._fit(X, y, bags, proportions)
+        except BaseException:  # leave what was fitted before, whole
+            self.__dict__ = before
+            raise
+        return self
+
+    def _fit(self, X: Any, y: Any, bags: Any, proportions: Any) -> None:
+        seed, method = _seed(self.random_state), self._method()
         x, self.columns_ = read_instances(self, X, reset=True)
-        if isinstance(X, Bags | Table):
-            if y is not None or bags is not None or proportions is not None:
-                raise ConfigError(
-                    f"X is a {type(X).__name__}, which knows its proportions.",
-                    "Pass neither y nor bags nor proportions with it.",
-                )
-            whole = X.bags if isinstance(X, Table) else X
-        else:
-            whole = read_bags(x, y, bags, proportions)
+        self.layout_ = layout_of(x)
+        whole = _known(X, x, y, bags, proportions)
         self.classes_ = class_array(whole.classes)
         train, valid = self._held_out(whole, seed)
         config = self._config(train, seed)
-        self.module_ = self._build(whole, seed)
-        log.info(
-            "Learning %d classes from %s bags of %s instances in all; %s bags are held out. "
-            "%s, %s instances a step, epochs: %d.",
-            whole.n_classes,
-            f"{whole.n_bags:,}",
-            f"{whole.n_instances:,}",
-            f"{whole.n_bags - train.n_bags:,}",
-            self.module if isinstance(self.module, str) else type(self.module_).__name__,
-            f"{config.batch_size:,}",
-            config.epochs,
+        self.module_ = self._build(whole, train, seed)
+        announce(
+            f"Learning {whole.n_classes} classes from {whole.n_bags:,} bags of "
+            f"{whole.n_instances:,} instances in all, {whole.n_bags - train.n_bags:,} of the bags "
+            "held out: "
+            f"{self.module if isinstance(self.module, str) else type(self.module_).__name__}, "
+            f"{config.batch_size:,} instances a step, epochs: {config.epochs}.",
+            self.verbose,
         )
         self.history_ = fit(
-            self.module_,
-            train,
-            valid,
-            method=self._method(),
-            config=config,
-            progress=self.verbose,
+            self.module_, train, valid, method=method, config=config, progress=self.verbose
         )
         self.pseudo_labels_ = self._pseudo_labels(whole, valid, isinstance(X, Bags))
-        return self
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Give the probability of every class for every row, in the order of `classes_`."""
@@ -202,7 +196,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ----------
         bags, proportions
             As in `fit`. The labels are then the most likely ones among those whose counts are the
-            ones known of every bag.
+            ones known of every bag. What `Bags` or a `Table` know is not used.
         """
         check_is_fitted(self)
         if bags is None and proportions is None:
@@ -211,7 +205,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         x, _ = read_instances(self, X, reset=False)
         known = read_bags(x, None, bags, proportions, classes=self.classes_.tolist())
         labels = np.empty(rows_of(x), np.int64)
-        labels[known.index] = self._under_counts(known)
+        labels[known.index] = under_counts(known, self._confidence)
         return self.classes_[labels]
 
     def score(
@@ -227,12 +221,13 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         The proportion error is the mean over bags of the share that is wrong: the total variation
         between the given proportions and the mean confidence. It needs no label of any instance.
+        `Bags` and `Table` know their proportions: pass nothing else with them.
         """
         check_is_fitted(self)
         if y is not None and not (np.ndim(y) == 2 and np.shape(y)[1] > 1):
             return float(accuracy_score(y, self.predict(X), sample_weight=sample_weight))
         x, _ = read_instances(self, X, reset=False)
-        known = read_bags(x, y, bags, proportions, classes=self.classes_.tolist())
+        known = _known(X, x, y, bags, proportions, self.classes_.tolist())
         confidence = torch.from_numpy(self._confidence(x)[known.index])
         found = bag_means(confidence, torch.from_numpy(known.offsets))
         return -proportion_error(torch.from_numpy(known.proportions), found)
@@ -292,57 +287,45 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _held_out(self, whole: Bags, seed: int) -> tuple[Bags, Bags | None]:
         fraction = self.validation_fraction
-        if not 0 <= fraction < 1:
+        if not isinstance(fraction, Real) or not 0 <= float(fraction) < 1:
             raise ConfigError(
                 f"validation_fraction is {fraction!r}.",
                 "Let it be a share from 0 to below 1: 0 holds out no bags.",
             )
-        if round(fraction * whole.n_bags) < FEWEST_HELD_OUT:
+        if round(float(fraction) * whole.n_bags) < FEWEST_HELD_OUT:
             return whole, None
-        train, valid, _ = whole.split(fraction, seed=seed)
+        train, valid, overlap = whole.split(float(fraction), seed=seed)
+        if overlap.shared_rows:
+            log.info("%s", overlap)
         return train, valid
 
-    def _build(self, bags: Bags, seed: int) -> nn.Module:
+    def _build(self, whole: Bags, train: Bags, seed: int) -> nn.Module:
         if isinstance(self.module, nn.Module):
             return copy.deepcopy(self.module)
-        if callable(self.module):
-            with torch.random.fork_rng(devices=[]):
-                torch.default_generator.manual_seed(seed)
-                made = self.module(bags)
-            if not isinstance(made, nn.Module):
-                raise ConfigError(
-                    f"module gave a {type(made).__name__}.", "Let the callable give an nn.Module."
-                )
-            return made
-        options = {}
-        if self.columns_ is not None and self.columns_.codes:
-            options["categories"] = self.columns_.codes
-        return build(self.module, bags, seed=seed, **options)
+        if isinstance(self.module, type) or not isinstance(self.module, str | Callable):
+            raise ConfigError(
+                f"module is {self.module!r}.",
+                "Pass 'mlp', 'conv1d' or 'resnet18', an nn.Module, or a function that makes one "
+                "for the training bags.",
+            )
+        if isinstance(self.module, str):
+            options = {}
+            if self.columns_ is not None and self.columns_.codes:
+                options["categories"] = self.columns_.codes
+            return build(self.module, whole, seed=seed, **options)
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)
+            made = self.module(train.without_labels())
+        if not isinstance(made, nn.Module):
+            raise ConfigError(
+                f"module gave a {type(made).__name__}.", "Let the callable give an nn.Module."
+            )
+        return made
 
     # ---------------------------------------------------------------------------- predictions
 
     def _confidence(self, x: Any) -> NDArray[np.float64]:
-        device = device_for(self.device)
-        move_to(device, self.module_)
-        self.module_.eval()
-        parts = x if isinstance(x, tuple) else (x,)
-        found = np.empty((rows_of(x), len(self.classes_)))
-        with torch.inference_mode():
-            for first in range(0, len(found), ROWS_PER_PASS):
-                some = slice(first, first + ROWS_PER_PASS)
-                batch = (torch.from_numpy(np.ascontiguousarray(p[some])).to(device) for p in parts)
-                given = self.module_(*(b.float() if b.dtype == torch.float64 else b for b in batch))
-                found[some] = given.double().softmax(dim=1).cpu().numpy()
-        return found
-
-    def _under_counts(self, bags: Bags) -> NDArray[np.int64]:
-        """The most likely labels of instances, bag after bag, that meet the counts."""
-        rows = np.unique(bags.index)
-        x = tuple(p[rows] for p in bags.x) if isinstance(bags.x, tuple) else bags.x[rows]
-        confidence = self._confidence(x)[np.searchsorted(rows, bags.index)]
-        cost = -np.log(np.maximum(confidence, np.finfo(np.float64).tiny))
-        labels: NDArray[np.int64] = assign(cost, bags.counts, bags.offsets).labels
-        return labels
+        return confidences(self.module_, x, device_for(self.device), len(self.classes_))
 
     def _pseudo_labels(
         self, whole: Bags, valid: Bags | None, by_instance: bool
@@ -356,7 +339,8 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         else:
             held_out = set(valid.ids)
             out = np.repeat([bag in held_out for bag in whole.ids], whole.sizes)
-            labels[~out], labels[out] = decided.numpy(), self._under_counts(valid)
+            labels[~out] = decided.numpy()
+            labels[out] = under_counts(valid, self._confidence)
         if by_instance:
             return self.classes_[labels]
         found = np.empty_like(labels)
@@ -389,6 +373,21 @@ def default_epochs(n_instances: int) -> int:
     [100, 100, 60, 20]
     """
     return int(np.clip(round(3e7 / n_instances), 20, 100))
+
+
+def _known(
+    X: Any, x: Any, y: Any, bags: Any, proportions: Any, classes: list[Any] | None = None
+) -> Bags:
+    """The bags of X, with their classes in the order that is known from before, if any is."""
+    if not isinstance(X, Bags | Table):
+        return read_bags(x, y, bags, proportions, classes=classes)
+    if y is not None or bags is not None or proportions is not None:
+        raise ConfigError(
+            f"X is a {type(X).__name__}, which knows its proportions.",
+            "Pass neither y nor bags nor proportions with it.",
+        )
+    whole = X.bags if isinstance(X, Table) else X
+    return whole if classes is None else in_order(whole, classes)
 
 
 def _seed(random_state: Any) -> int:

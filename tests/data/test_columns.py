@@ -8,6 +8,7 @@ import pickle
 import time
 import warnings
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -390,3 +391,32 @@ def test_encoding_is_fast():
     start = time.perf_counter()
     columns.encode(frame)
     assert time.perf_counter() - start < 1.5  # it takes a tenth of a second
+
+
+def test_small_differences_of_large_numbers_are_kept():
+    rng = np.random.default_rng(0)
+    seconds, plain = 1.7e9 + 10 * rng.normal(size=200), 1000 + 10 * rng.normal(size=200)
+    frame = pd.DataFrame({"seconds": seconds, "plain": plain})
+    frame.loc[3, "seconds"] = np.nan
+    columns = Columns.learn([frame[:100], frame[100:]])
+    numbers: Any = columns.encode(frame)
+    assert columns.shifted == ("seconds",)
+    known = np.arange(200) != 3
+    expected = seconds - seconds[known].mean()
+    assert np.allclose(numbers[known, 0], expected[known], atol=1e-5)
+    assert numbers[3].tolist() == [0.0, np.float32(plain[3]), 1.0]
+    assert np.array_equal(numbers[:, 1], plain.astype(np.float32))
+    assert Columns.from_dict(columns.to_dict()) == columns
+
+
+def test_a_constant_is_not_shifted():
+    columns = Columns.learn(pd.DataFrame({"k": [5.0, 5.0]}))
+    numbers: Any = columns.encode(pd.DataFrame({"k": [5.0, 6.0]}))
+    assert numbers.ravel().tolist() == [5.0, 6.0]
+
+
+def test_categories_that_are_not_told_apart_are_said(caplog):
+    frame = pd.DataFrame({"id": [f"k{i}" for i in range(300)]})
+    with caplog.at_level("WARNING", "apportion"):
+        Columns.learn(frame)
+    assert "'id' has 300 categories: the 255 most frequent" in caplog.text

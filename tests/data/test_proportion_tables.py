@@ -162,3 +162,10 @@ def test_missing_values_are_left_to_bags(tmp_path):
     path = tmp_path / "wards.csv"
     path.write_text("bag,yes,no\na,0.5,\nb,nan,1\n")
     assert np.isnan(read(path).values.to_numpy()).tolist() == [[False, True], [True, False]]
+
+
+def test_a_table_with_one_class_a_bag_is_long_if_it_says_so():
+    frame = pd.DataFrame({"ward": ["a", "b"], "class": [3, 5], "count": [10, 20]})
+    table = read_proportions(frame, "ward", None, None)
+    assert list(table.values.columns) == [3, 5]
+    assert table.values.to_numpy().tolist() == [[10, 0], [0, 20]]

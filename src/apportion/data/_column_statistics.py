@@ -25,6 +25,7 @@ from apportion.data._files import DataError
 log = logging.getLogger("apportion")
 
 MOST_CATEGORIES = 255  # so that a code fits in a byte
+NARROW = 1e-3  # a range, as a part of the mean, of which float32 would keep too few digits
 MOST_TEXTS = 2**20  # of one column: past it counting them takes too much memory
 
 
@@ -42,6 +43,8 @@ class _Column:
     missing: int = 0
     known: int = 0
     total: float = 0.0
+    least: float = np.inf
+    most: float = -np.inf
     counts: Counter[str] = field(default_factory=Counter)
 
 
@@ -94,7 +97,10 @@ class Statistics:
             values = read_numbers(name, cells, rows)
             known = ~np.isnan(values)
             n_known = int(known.sum())
-            column.total += float(values.sum() if n_known == len(values) else values[known].sum())
+            values = values if n_known == len(values) else values[known]
+            column.total += float(values.sum())
+            column.least = min(column.least, float(values.min(initial=np.inf)))
+            column.most = max(column.most, float(values.max(initial=-np.inf)))
         elif kind == "text":
             codes, texts = read_texts(cells)
             counts = np.bincount(codes[codes >= 0], minlength=len(texts))
@@ -143,13 +149,27 @@ class Statistics:
         }
         for name, own in texts.items():
             self._say_if_numbers(name, own)
+            if len(own.counts) > MOST_CATEGORIES:
+                log.warning(
+                    "Column %r has %s categories: the %d most frequent ones are told apart.",
+                    name,
+                    f"{len(own.counts):,}",
+                    MOST_CATEGORIES,
+                )
+        means = {name: own.total / max(own.known, 1) for name, own in numbers.items()}
+        shifted = tuple(
+            name
+            for name, own in numbers.items()
+            if 0 < own.most - own.least < NARROW * abs(means[name])
+        )
         return {
             "names": tuple(self.columns),
             # What fills the gaps of an encoded column is of its type.
             "means": {
-                name: float(np.float32(own.total / max(own.known, 1)))
-                for name, own in numbers.items()
+                name: mean if name in shifted else float(np.float32(mean))
+                for name, mean in means.items()
             },
+            "shifted": shifted,
             "gaps": tuple(name for name, own in numbers.items() if own.missing),
             "categories": {name: tuple(r[:MOST_CATEGORIES]) for name, r in ranked.items()},
             "left_out": {

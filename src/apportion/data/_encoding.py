@@ -64,9 +64,9 @@ def encode_into(
             raise _text_for_numbers(name, cells, rows)
         values = read_numbers(name, cells, rows)
         missing = np.isnan(values)
-        numbers[:, j] = values
+        numbers[:, j] = values - columns.means[name] if name in columns.shifted else values
         if missing.any():
-            numbers[missing, j] = columns.means[name]
+            numbers[missing, j] = 0.0 if name in columns.shifted else columns.means[name]
         if name in indicators:
             numbers[:, indicators[name]] = missing
     for j, name in enumerate(columns.categorical):
@@ -77,7 +77,7 @@ def encode_into(
         code = np.array([*(code_of.get(text, 0) for text in texts), 0], dtype=np.int16)
         codes[:, j] = code[number]  # of a missing cell, whose number is −1, the last
         unknown = code[:-1] == 0
-        if unknown.any() and name not in columns.left_out:
+        if unknown.any() and name not in columns.left_out:  # rare ones were there, if unseen
             n_rows = int(np.bincount(number[number >= 0], minlength=len(texts))[unknown].sum())
             unseen.add(name, n_rows, texts[int(unknown.argmax())])
     return unseen

@@ -84,7 +84,9 @@ def read_proportions(
     names = distinct.tolist()
     parts = frame.pop(SPLIT) if SPLIT in frame.columns else None
     kept = None if split is None else _choose(source, split, parts, code, names)
-    if len(names) == len(ids):
+    columns = [str(name).lower() for name in frame.columns]
+    says_long = len(columns) == 2 and columns[0] in CLASS_NAMES and columns[1] in VALUE_NAMES
+    if len(names) == len(ids) and not says_long:
         values = _wide(source, frame, names)
     else:
         values = _long(source, frame, code, names, from_csv=from_csv)

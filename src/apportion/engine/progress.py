@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,7 +13,9 @@ import torch
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
-__all__ = ["Stopwatch", "brief", "progress_bars", "readable"]
+log = logging.getLogger("apportion")
+
+__all__ = ["Stopwatch", "announce", "brief", "progress_bars", "readable"]
 
 SHOWN = {
     "loss": ("loss", "{:.4f}"),
@@ -53,6 +56,16 @@ def _shown(record: Mapping[str, Any], keys: Iterable[str]) -> Iterator[str]:
         if key in record:
             name, form = SHOWN[key]
             yield f"{name} {form.format(record[key])}"
+
+
+def announce(text: str, wanted: bool | None) -> None:
+    """Say what is about to happen: in the log, and where bars are shown above these."""
+    from rich.console import Console
+
+    log.info("%s", text)
+    console = Console(stderr=True)
+    if wanted or (wanted is None and console.is_terminal):
+        console.print(text, highlight=False)
 
 
 @contextmanager
