@@ -551,7 +551,14 @@ def test_spreads_are_one_for_pure_bags_and_one_over_root_size_for_random_ones():
     random = bags_of(rng.multinomial(25, share, 4000) / 25, size=25).describe()
     assert random.spreads == pytest.approx([0.2, 0.2], rel=0.05)
     assert random.random_spread == pytest.approx(0.2)
-    assert "along 2 of 2 directions" in random.separability
+    assert random.separability.startswith("Warning: the classes can barely be told apart")
+    assert "(spread 0.2; bags filled at random: 0.2)" in random.separability
+    apart = bags_of(rng.multinomial(25, [0.5, 0.5], 100) / 25 @ [[1, 0], [0.1, 0.9]], size=25)
+    wide = bags_of([[p, 1 - p] for p in np.linspace(0.1, 0.9, 20)], size=25).describe()
+    assert "along 1 of 1 direction" in wide.separability
+    assert "barely" in apart.describe().separability
+    of_one = bags_of(np.eye(2)[np.arange(20) % 2], size=1).describe()
+    assert "Warning" not in of_one.separability
 
 
 def test_spreads_are_singular_values():
@@ -605,7 +612,7 @@ def test_describe_sets_aside_classes_that_never_occur_and_accepts_rare_ones():
     assert len(absent.spreads) == 1
     assert absent.totals[2] == 0
     assert "Warning" not in absent.separability
-    rare = bags_of([[1 - p, p] for p in (0, 0.002, 0.004, 0.002)], size=1000).describe()
+    rare = bags_of([[1 - p, p] for p in (0, 0.02, 0.04, 0.02)], size=1000).describe()
     assert "Warning" not in rare.separability
 
 

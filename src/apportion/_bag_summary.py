@@ -10,6 +10,8 @@ from apportion._bag_checks import SUM_TOLERANCE, Floats, Ints, listing, number
 from apportion._bag_counts import count_labels
 
 NEARLY_IDENTICAL = 0.01  # a spread of proportions; they are seldom known to more than a hundredth
+BY_CHANCE = 1.5  # a spread, in those of bags filled at random: less says hardly more than chance
+SMALL_BAGS = 0.5  # a spread of random bags from which on even they tell classes apart
 
 
 @dataclass(frozen=True)
@@ -47,18 +49,25 @@ class BagsSummary:
             return "Warning: only one class occurs, so that there is nothing to tell apart."
         hardest = f"Hardest to tell apart: {listing(self.weakest)}."
         extent = f"along {clear} of {number(possible, 'direction')}"
-        if clear == possible:
+        weakest, random = self.spreads[-1], self.random_spread
+        if clear == possible and (random >= SMALL_BAGS or weakest >= BY_CHANCE * random):
             return (
                 f"The proportions differ between bags {extent}; the weakest has a spread of "
-                f"{self.spreads[-1]:.2g}\n(bags of one class each: 1; bags filled at random: "
-                f"{self.random_spread:.2g}). {hardest}"
+                f"{weakest:.2g}\n(bags of one class each: 1; bags filled at random: {random:.2g}). "
+                f"{hardest}"
             )
         remedy = "Make bags that differ more, say by place or by time instead of at random."
         if self.n_bags <= possible:
             problem = f"{number(self.n_bags, 'bag')} cannot tell {possible + 1} classes apart"
             remedy = f"Make at least {possible + 1} bags, of different proportions."
+        elif clear == possible:
+            problem = (
+                "the classes can barely be told apart, since the proportions differ between bags\n"
+                f"hardly more than by chance (spread {weakest:.2g}; bags filled at random: "
+                f"{random:.2g})"
+            )
         elif clear:
-            problem = f"the bags' proportions differ {extent} only (spread {self.spreads[-1]:.2g})"
+            problem = f"the bags' proportions differ {extent} only (spread {weakest:.2g})"
         else:
             problem = f"the bags' proportions are nearly identical (spread {self.spreads[0]:.2g})"
         return f"Warning: {problem}.\n{hardest} {remedy}"
