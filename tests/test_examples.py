@@ -25,4 +25,4 @@ def test_a_good_eta_is_found_without_labels():
     assert chosen >= max(accuracies) - 0.02
     assert min(accuracies) < chosen - 0.1  # there was something to lose
     # What the search goes by and what it cannot see rank the settings alike.
-    assert spearmanr(search.cv_results_["mean_test_score"], accuracies).statistic > 0.8
+    assert spearmanr(search.cv_results_["mean_test_score"], accuracies).statistic > 0.7

@@ -24,7 +24,7 @@ from sklearn.utils.validation import check_consistent_length, column_or_1d
 from apportion._estimator_data import rows_of
 from apportion.bags import BagError, Bags
 
-__all__ = ["class_array", "in_order", "read_bags"]
+__all__ = ["class_array", "has_rows_of_proportions", "in_order", "read_bags"]
 
 
 def read_bags(
@@ -50,11 +50,11 @@ def read_bags(
             "This LLPClassifier requires y to be passed, but the target y is None.",
             "Pass bags= and proportions= to learn from bags, or labels y to learn from these.",
         )
-    in_rows = np.ndim(y) == 2 and np.shape(y)[1] > 1
+    in_rows = has_rows_of_proportions(y)
     if bags is None and in_rows:
         raise BagError(
-            f"y should be a 1d array of labels, but is of shape {np.shape(y)}, and there are no "
-            "bags.",
+            f"y should be a 1d array of labels, but is of shape {np.asarray(y).shape}, and there "
+            "are no bags.",
             "Pass bags= as well, if these are the proportions of each row's bag.",
         )
     if bags is None:
@@ -71,6 +71,12 @@ def read_bags(
     if in_rows:
         return _from_table(x, ids, _shared_rows(y, ids), classes, None)
     return _from_labels(x, ids, y, classes)
+
+
+def has_rows_of_proportions(y: Any) -> bool:
+    """Tell whether y has proportions, in a row an instance, rather than labels."""
+    shape = () if y is None else np.asarray(y).shape
+    return len(shape) == 2 and shape[1] > 1
 
 
 def in_order(bags: Bags, classes: Sequence[Hashable]) -> Bags:

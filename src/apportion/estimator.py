@@ -32,7 +32,12 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from apportion._estimator_bags import class_array, in_order, read_bags
+from apportion._estimator_bags import (
+    class_array,
+    has_rows_of_proportions,
+    in_order,
+    read_bags,
+)
 from apportion._estimator_data import layout_of, read_instances, rows_of
 from apportion._estimator_file import ModelFileError, load_estimator, save_estimator
 from apportion._estimator_predictions import confidences, under_counts
@@ -224,7 +229,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         `Bags` and `Table` know their proportions: pass nothing else with them.
         """
         check_is_fitted(self)
-        if y is not None and not (np.ndim(y) == 2 and np.shape(y)[1] > 1):
+        if y is not None and not has_rows_of_proportions(y):
             return float(accuracy_score(y, self.predict(X), sample_weight=sample_weight))
         x, _ = read_instances(self, X, reset=False)
         known = _known(X, x, y, bags, proportions, self.classes_.tolist())

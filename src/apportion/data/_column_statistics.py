@@ -32,9 +32,7 @@ MOST_TEXTS = 2**20  # of one column: past it counting them takes too much memory
 class KindError(DataError):
     """A column that holds numbers in one piece of a table, and text in another."""
 
-    def __init__(self, name: str, problem: str, *details: str) -> None:
-        super().__init__(problem, *details)
-        self.name = name
+    name = ""  # of the column
 
 
 @dataclass
@@ -87,11 +85,12 @@ class Statistics:
     def _add_column(self, name: str, column: _Column, cells: pd.Series[Any], rows: Rows) -> None:
         kind = kind_of(name, cells) if len(cells) else None
         if kind and column.kind and kind != column.kind:
-            raise KindError(
-                name,
+            error = KindError(
                 f"column {name!r} is {column.kind} up to row {rows[0]:,}, and {kind} from there.",
                 "Convert it to one of them in all rows: .astype(float) or .astype(str).",
             )
+            error.name = name
+            raise error
         column.kind = column.kind or kind
         if kind == "numbers":
             values = read_numbers(name, cells, rows)
