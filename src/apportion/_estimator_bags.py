@@ -23,6 +23,7 @@ from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from apportion._estimator_data import rows_of
 from apportion.bags import BagError, Bags
+from apportion.data._names import sorted_names
 
 __all__ = ["class_array", "has_rows_of_proportions", "in_order", "read_bags"]
 
@@ -171,16 +172,9 @@ def _from_table(
 def _sorted_classes(table: Any) -> list[Any] | None:
     """The classes that a table names, in the order in which scikit-learn has classes."""
     if isinstance(table, pd.DataFrame):
-        names = list(table.columns)
-    else:
-        first = next(iter(table.values()), None)
-        if first is None or not hasattr(first, "keys"):
-            return None
-        names = list(first.keys())
-    try:
-        return sorted(names)
-    except TypeError:  # names of several kinds
-        return names
+        return sorted_names(table.columns)
+    first = next(iter(table.values()), None)
+    return sorted_names(first.keys()) if first is not None and hasattr(first, "keys") else None
 
 
 def _cut(proportions: Any, ids: NDArray[Any]) -> Any:

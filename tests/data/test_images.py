@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from apportion.bags import BagError
-from apportion.data import _image_files
+from apportion.data import _image_files, _row_store
 from apportion.data._files import DataError
 from apportion.data.images import read_images
 
@@ -187,9 +187,9 @@ def test_the_array_may_be_a_file(tmp_path):
 
 def test_a_large_array_is_a_temporary_file(tmp_path, monkeypatch):
     table = filled(tmp_path)
-    monkeypatch.setattr(_image_files, "IN_MEMORY", 3 * 3 * 5 * 7)
+    monkeypatch.setattr(_row_store, "IN_MEMORY", 3 * 3 * 5 * 7)
     assert not isinstance(read_images(tmp_path, table, proportions=SHARES).x, np.memmap)
-    monkeypatch.setattr(_image_files, "IN_MEMORY", 3 * 3 * 5 * 7 - 1)
+    monkeypatch.setattr(_row_store, "IN_MEMORY", 3 * 3 * 5 * 7 - 1)
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))

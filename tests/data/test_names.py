@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apportion.data._names import Names, as_number, as_numbers
+from apportion.data._names import Names, as_number, as_numbers, sorted_names
 from apportion.data.benchmarks import DataError
 
 
@@ -54,3 +54,8 @@ def test_a_missing_name_is_refused_with_its_row():
     names = Names("rows.csv", "ward", "bag", from_csv=True)
     with pytest.raises(DataError, match=r"rows.csv: row 11 .* has no bag: .* column 'ward'"):
         names.add(pd.Series(["a", None, None]), np.arange(10, 13))
+
+
+def test_names_are_sorted_where_they_can_be():
+    assert sorted_names({"b": 1, "a": 2}) == ["a", "b"]
+    assert sorted_names([2, "a", 1]) == [2, "a", 1]

@@ -5,20 +5,17 @@ from __future__ import annotations
 import logging
 import os
 import struct
-import tempfile
-import weakref
 import zlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
 from apportion.data._files import DataError
+from apportion.data._row_store import RowStore
 
 log = logging.getLogger("apportion")
 
@@ -26,7 +23,6 @@ Pixels = NDArray[np.uint8]
 Size = tuple[int, int]  # height and width
 T = TypeVar("T")
 
-IN_MEMORY = 2**30  # bytes: larger arrays are mapped
 TOGETHER = 64  # images that one task reads
 SAY_EVERY = 10_000  # images
 
@@ -96,15 +92,17 @@ class ImageFiles:
         if size is None:
             self._check_size(headers[0].size, [header.size for header in headers], turned=True)
         height, width = size or self._first_size(mode, headers[0].size)
-        array = ImageArray((len(self.names), len(mode), height, width), store)
+        shape = len(self.names), len(mode), height, width
+        kept = RowStore({"images": (shape, np.uint8)}, store)
         try:
-            place = array.pixels
+            (place,) = kept.part(0, len(self.names))
             found = self._for_all(lambda i: self._decode(i, mode, size, place), say=True)
             self._check_size((height, width), found)
-            return array.finish()
         except BaseException:
-            array.remove()
+            kept.remove()
             raise
+        (pixels,) = kept.finish()
+        return pixels
 
     def _read_header(self, i: int) -> Header:
         with self.pillow.Image.open(self.folder / self.names[i]) as image:
@@ -194,51 +192,3 @@ class ImageFiles:
 def _others(these: Sequence[int]) -> str:
     n = len(these) - 1
     return f", and so {'is' if n == 1 else 'are'} {n:,} more" if n else ""
-
-
-class ImageArray:
-    """An array in memory, or in a file that is mapped into it."""
-
-    def __init__(self, shape: tuple[int, ...], store: Path | None) -> None:
-        n_bytes = int(np.prod(shape, dtype=np.int64))
-        self.file: Path | None = None
-        self.temporary = store is None and n_bytes > IN_MEMORY
-        if store is None and not self.temporary:
-            self.pixels: Pixels = np.empty(shape, np.uint8)
-            return
-        folder = store
-        try:
-            if folder is None:
-                folder = Path(tempfile.mkdtemp(prefix="apportion-"))
-            folder.mkdir(parents=True, exist_ok=True)
-            self.file = folder / "images.npy"
-            self.pixels = open_memmap(self.file, "w+", np.uint8, shape)
-        except OSError as error:
-            self.remove()
-            raise DataError(
-                f"store {folder} cannot be used: {error.strerror or error}.",
-                f"Pass a folder that you may write to, with {n_bytes:,} bytes to spare.",
-            ) from error
-        log.info("%s bytes of images go into %s", f"{n_bytes:,}", self.file)
-
-    def finish(self) -> Pixels:
-        """Give the array, to be read only if it is a file; a temporary one goes with it."""
-        if self.file is None:
-            return self.pixels
-        self.pixels.flush()  # type: ignore[attr-defined]
-        mapped: Pixels = open_memmap(self.file, "r")
-        if self.temporary:
-            weakref.finalize(mapped, _remove, self.file, with_folder=True)
-        return mapped
-
-    def remove(self) -> None:
-        """Remove what there is of the file."""
-        if self.file is not None:
-            _remove(self.file, with_folder=self.temporary)
-
-
-def _remove(file: Path, *, with_folder: bool) -> None:
-    with suppress(OSError):
-        file.unlink(missing_ok=True)
-        if with_folder:
-            file.parent.rmdir()

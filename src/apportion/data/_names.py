@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,15 @@ def as_numbers(texts: Sequence[str]) -> list[int | float] | None:
     """Give the numbers that texts are; None if some are not, or if two are the same."""
     numbers = [number for text in texts if (number := as_number(text)) is not None]
     return numbers if len(set(numbers)) == len(texts) else None
+
+
+def sorted_names(names: Iterable[Any]) -> list[Any]:
+    """Sort names, or leave them in their order if they are of several kinds."""
+    found = list(names)
+    try:
+        return sorted(found)
+    except TypeError:
+        return found
 
 
 class Names:

@@ -13,7 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from apportion.data._files import DataError
-from apportion.data._names import as_number, as_numbers
+from apportion.data._names import as_number, as_numbers, sorted_names
 from apportion.data._pieces import (
     FORMATS,
     check_file,
@@ -241,11 +241,8 @@ def _long(
         )
     table = np.zeros((len(names), len(classes)))
     table.flat[cell] = values
-    try:
-        order = sorted(range(len(classes)), key=classes.__getitem__)
-    except TypeError:  # names of several kinds
-        order = list(range(len(classes)))
-    return _by_bag(table[:, order], names, [classes[k] for k in order])
+    ordered = sorted_names(classes)
+    return _by_bag(table[:, [classes.index(name) for name in ordered]], names, ordered)
 
 
 def _class_and_value(frame: pd.DataFrame, twice: Any) -> tuple[int, int]:

@@ -1,12 +1,14 @@
-"""Where encoded rows are kept: in memory, or in files that are mapped into it."""
+"""Where instances that were read are kept: in memory, or in files that are mapped into it."""
 
 from __future__ import annotations
 
 import errno
 import logging
+import math
 import os
 import tempfile
 import weakref
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,12 +17,11 @@ import numpy as np
 from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
-from apportion.data._encoding import Codes, Numbers
 from apportion.data._files import DataError
 
 log = logging.getLogger("apportion")
 
-IN_MEMORY = 2**30  # bytes: larger tables are mapped
+IN_MEMORY = 2**30  # bytes: more are mapped
 
 
 def check_store(folder: Path) -> None:
@@ -35,14 +36,21 @@ def check_store(folder: Path) -> None:
 
 
 class RowStore:
-    """Arrays that are filled part by part: one of numbers, and one of codes."""
+    """Arrays of as many rows each, by name, that are filled part by part.
 
-    def __init__(self, n_rows: int, n_numbers: int, n_codes: int, folder: Path | None) -> None:
-        shapes: dict[str, tuple[tuple[int, int], Any]] = {
-            "numbers": ((n_rows, n_numbers), np.float32),
-            "codes": ((n_rows, n_codes), np.int16),
-        }
-        n_bytes = n_rows * (4 * n_numbers + 2 * n_codes)
+    Parameters
+    ----------
+    wanted : mapping from name to shape and type
+    folder : path, optional
+        Where they become files, called by their names. By default they are in memory, or in a
+        temporary folder if they are large.
+    """
+
+    def __init__(
+        self, wanted: Mapping[str, tuple[tuple[int, ...], Any]], folder: Path | None
+    ) -> None:
+        self.names = list(wanted)
+        n_bytes = sum(math.prod(s) * np.dtype(dtype).itemsize for s, dtype in wanted.values())
         self.temporary = folder is None and n_bytes > IN_MEMORY
         self.arrays: dict[str, NDArray[Any]] = {}
         self.files: dict[str, Path] = {}
@@ -57,8 +65,8 @@ class RowStore:
                 )
             if folder is not None:
                 folder.mkdir(parents=True, exist_ok=True)
-            for name, (shape, dtype) in shapes.items():
-                if folder is None or not shape[1]:  # a file without columns cannot be mapped
+            for name, (shape, dtype) in wanted.items():
+                if folder is None or 0 in shape:  # a file without columns cannot be mapped
                     self.arrays[name] = np.empty(shape, dtype)
                 else:
                     self.files[name] = folder / f"{name}.npy"
@@ -71,24 +79,22 @@ class RowStore:
                 f"Pass a folder that you may write to, with {n_bytes:,} bytes to spare.",
             ) from error
 
-    def part(self, first: int, end: int) -> tuple[Numbers, Codes]:
+    def part(self, first: int, end: int) -> tuple[NDArray[Any], ...]:
         """Give some rows to write to. Once they are dropped, they take no memory."""
-        numbers, codes = (
+        return tuple(
             self.arrays[name][first:end]
             if name in self.arrays
             else open_memmap(self.files[name], "r+")[first:end]
-            for name in ("numbers", "codes")
+            for name in self.names
         )
-        return numbers, codes
 
-    def finish(self) -> Numbers | tuple[Numbers, Codes]:
-        """Give the arrays; the codes only if there are any."""
+    def finish(self) -> tuple[NDArray[Any], ...]:
+        """Give the arrays, to be read only where they are files."""
         for name, file in self.files.items():
             self.arrays[name] = open_memmap(file, "r")
             if self.temporary:
                 weakref.finalize(self.arrays[name], _remove, file)
-        numbers, codes = self.arrays["numbers"], self.arrays["codes"]
-        return (numbers, codes) if codes.shape[1] else numbers
+        return tuple(self.arrays[name] for name in self.names)
 
     def remove(self) -> None:
         """Remove the files, and the folder if it was made for them."""

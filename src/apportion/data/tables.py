@@ -23,6 +23,7 @@ from apportion.bags import Bags
 from apportion.data._bag_scan import Scan
 from apportion.data._encoding import Unseen, encode_into
 from apportion.data._files import DataError
+from apportion.data._names import sorted_names
 from apportion.data._pieces import Pieces, named, naming, open_pieces
 from apportion.data._proportion_tables import object_index, read_proportions
 from apportion.data._row_store import RowStore, check_store
@@ -173,7 +174,7 @@ def _as_bags(scan: Scan, classes: list[Hashable] | None, *, counts: bool, normal
         if isinstance(values, pd.DataFrame):
             values = values.set_axis(object_index(ids))
     else:
-        classes = _sorted(scan.labels.names) if classes is None else classes
+        classes = sorted_names(scan.labels.names) if classes is None else classes
         truth = scan.truth(tuple(classes))
         cell = position * len(classes) + truth
         counted = np.bincount(cell, minlength=len(ids) * len(classes))
@@ -194,19 +195,16 @@ def _as_bags(scan: Scan, classes: list[Hashable] | None, *, counts: bool, normal
     return bags
 
 
-def _sorted(names: list[Any]) -> list[Hashable]:
-    try:
-        return sorted(names)
-    except TypeError:  # names of several kinds
-        return names
-
-
 def _encode(scan: Scan, columns: Columns, folder: Path | None) -> Any:
     """Read the table once more, and write its rows into arrays."""
     source, unseen = scan.source, Unseen()
     bags, written, read = scan.bags.all_rows, 0, 0
     log.info("%s: encoding %s rows", source.source, f"{scan.n_kept:,}")
-    store = RowStore(scan.n_kept, columns.n_numbers, len(columns.categories), folder)
+    wanted = {
+        "numbers": ((scan.n_kept, columns.n_numbers), np.float32),
+        "codes": ((scan.n_kept, len(columns.categories)), np.int16),
+    }
+    store = RowStore(wanted, folder)
     try:
         for first, frame in source.read(columns.names, scan.as_text):
             rows = np.arange(first, first + len(frame))
@@ -229,4 +227,5 @@ def _encode(scan: Scan, columns: Columns, folder: Path | None) -> Any:
     except BaseException:
         store.remove()
         raise
-    return store.finish()
+    numbers, codes = store.finish()
+    return (numbers, codes) if columns.categories else numbers
