@@ -35,7 +35,8 @@ from apportion.train import fit
 
 EPOCHS = 12
 SMALL, LARGE = 120, 3600  # training rows: an epoch takes a few milliseconds, or about 70
-FILES = {"config.toml", "log.jsonl", *(f"{n}.safetensors" for n in ("checkpoint", "model", "last"))}
+TENSORS = ("checkpoint", "model", "last", "outcome")
+FILES = {"config.toml", "log.jsonl", *(f"{name}.safetensors" for name in TENSORS)}
 ENVIRONMENT = {
     **os.environ,
     "PYTHONPATH": str(Path(__file__).parent.parent / "src"),
@@ -231,10 +232,10 @@ def left_behind(folder):
     assert {path.name for path in folder.iterdir()} - {"lock"} == FILES
     tensors = {
         f"{file}: {name}": (tensor.dtype, tuple(tensor.shape), tensor.numpy().tobytes())
-        for file in ("checkpoint", "model", "last")
+        for file in TENSORS
         for name, tensor in load_file(folder / f"{file}.safetensors").items()
     }
-    scalars = [checkpoint.load(folder / f"{f}.safetensors")[1] for f in ("model", "last")]
+    scalars = [checkpoint.load(folder / f"{f}.safetensors")[1] for f in TENSORS[1:]]
     _, saved = checkpoint.load(folder / "checkpoint.safetensors")
     assert saved.pop("log_bytes") == (folder / "log.jsonl").stat().st_size
     lines = (folder / "log.jsonl").read_text().splitlines()

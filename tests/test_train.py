@@ -19,7 +19,9 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from apportion.bags import BagError, Bags
 from apportion.config import ConfigError, TrainConfig
+from apportion.engine import checkpoint
 from apportion.methods import OnlinePseudoLabels, Supervision
+from apportion.nets import build, from_recipe
 from apportion.run import Run, RunError
 from apportion.train import TrainingError, fit
 
@@ -974,7 +976,52 @@ def test_a_run_folder_changes_nothing_and_tells_all(tmp_path):
         "checkpoint.safetensors",
         "model.safetensors",
         "last.safetensors",
+        "outcome.safetensors",
     }
+
+
+def test_sections_of_the_callers_go_into_the_configuration(tmp_path):
+    about = {"data": {"rows": 'a "b".csv', "counts": True, "label": None}, "model": {"hidden": [8]}}
+    fit(network(), TRAIN, config=CONFIG, run=Run(tmp_path, about))
+    read = tomllib.loads((tmp_path / "config.toml").read_text())
+    assert read["data"] == {"rows": 'a "b".csv', "counts": True}
+    assert read["model"] == {"hidden": [8]}
+    assert TrainConfig.from_dict(read["train"]) == CONFIG
+
+
+def test_interrupting_between_epochs_saves_first(tmp_path):
+    config = replace(CONFIG, epochs=6, checkpoint_every=5)
+    whole = fit(network(), TRAIN, VALID, config=config, run=tmp_path / "whole")
+
+    def interrupt(record, model):
+        if record["epoch"] == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fit(network(), TRAIN, VALID, config=config, run=tmp_path / "cut", on_epoch=interrupt)
+    seen = []
+    history = fit(
+        network(),
+        TRAIN,
+        VALID,
+        config=config,
+        run=tmp_path / "cut",
+        on_epoch=lambda record, model: seen.append(record["epoch"]),
+    )
+    assert seen == [4, 5, 6]
+    assert identical(history.last, whole.last)
+
+
+def test_a_saved_model_says_how_to_make_it_again(tmp_path):
+    bags = Bags.from_rows(np.ones((6, 2), np.float32), [0, 0, 1, 1, 2, 2], labels=[5, 7] * 3)
+    model = build("mlp", bags, hidden=[3])
+    fit(model, bags, config=CONFIG, run=tmp_path)
+    _, about = checkpoint.load(tmp_path / "model.safetensors")
+    assert about["classes"] == [5, 7]
+    assert about["parts"] == [{"shape": [2], "dtype": "float32"}]
+    again = from_recipe(about["recipe"])
+    again.load_state_dict(load_file(tmp_path / "model.safetensors"))
+    assert identical(again.state_dict(), model.state_dict())
 
 
 def test_configuration_is_a_file_that_can_be_read_back(tmp_path):

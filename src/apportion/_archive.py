@@ -17,6 +17,7 @@ from apportion._session import Session
 from apportion.config import toml_lines
 from apportion.engine import checkpoint
 from apportion.methods import describe
+from apportion.outcome import plain_names, save_outcomes
 from apportion.run import Run, RunError
 
 log = logging.getLogger("apportion")
@@ -96,8 +97,14 @@ class Archive:
             return
         history = session.history
         self.run.append(history.records[-1])
-        if history.epoch % session.config.checkpoint_every and not session.is_finished():
+        if history.epoch % session.config.checkpoint_every == 0 or session.is_finished():
+            self.save_checkpoint(session)
+
+    def save_checkpoint(self, session: Session) -> None:
+        """Save all that is needed to go on after the last epoch."""
+        if self.run is None:
             return
+        history = session.history
         tensors = {
             "model": session.model.state_dict(),
             "best": history.selected,
@@ -116,17 +123,27 @@ class Archive:
         checkpoint.save(self.run, self.run.checkpoint, tensors, scalars)
 
     def save_models(self, session: Session) -> None:
-        """Save the selected and the last weights."""
+        """Save the selected and the last weights, and what the selected ones make of the bags."""
         if self.run is None:
             return
         history = session.history
-        classes = [str(name) for name in session.train.classes]
+        train = session.train
+        parts = train.x if isinstance(train.x, tuple) else (train.x,)
+        instance = [{"shape": list(p.shape[1:]), "dtype": _name(p.dtype)} for p in parts]
+        recipe = getattr(session.model, "recipe", None)
         for path, weights, epoch in (
             (self.run.model, history.selected, history.best_epoch or history.epoch),
             (self.run.last, history.last, history.epoch),
         ):
-            about = {"epoch": epoch, "classes": classes}
+            about = {
+                "epoch": epoch,
+                "classes": plain_names(train.classes),
+                "recipe": recipe,  # how to make the network again, if it is one of this library
+                "parts": instance,
+            }
             checkpoint.save(self.run, path, {"": weights}, about)
+        if not self.run.outcome.exists():  # it is written once: a finished run learns no more
+            save_outcomes(self.run, train.classes, session.outcomes())
 
     def _begin(self, run: Run, session: Session) -> None:
         """Write down how a new run is trained."""
@@ -148,6 +165,8 @@ class Archive:
         text = f"format = {checkpoint.FORMAT_VERSION}\n\n[train]\n{session.config.to_toml()}"
         text += f"\n[method]\n{toml_lines(describe(session.method))}"
         text += f"\n[resolved]\n{toml_lines(resolved)}"
+        for section, values in run.about.items():
+            text += f"\n[{section}]\n{toml_lines(values)}"
         run.replace(run.config, lambda path: path.write_text(text, encoding="utf-8"))
 
     def _check_identity(self, run: Run, theirs: dict[str, Any]) -> None:
@@ -175,8 +194,9 @@ def _checkpoint_every(run: Run) -> int:
         ) from None
 
 
-def _name(precision: torch.dtype) -> str:
-    return str(precision).removeprefix("torch.")
+def _name(dtype: Any) -> str:
+    """A type of numpy or torch by the name that both give it."""
+    return str(dtype).removeprefix("torch.")
 
 
 def _identity(session: Session) -> dict[str, Any]:

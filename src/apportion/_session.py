@@ -23,6 +23,7 @@ from apportion.engine.streams import OwnGenerators
 from apportion.methods import Method, Supervision
 from apportion.metrics import bag_means, proportion_error, share_equal
 from apportion.nets import move_to
+from apportion.outcome import Outcome, measure
 
 log = logging.getLogger("apportion")
 
@@ -276,6 +277,11 @@ class Session:
         self.model.load_state_dict(history.selected)
         self.model.eval()
         return history
+
+    def outcomes(self) -> dict[str, Outcome]:
+        """Measure what the model makes of every set of bags."""
+        sets = [("train", self.on_train, self.train), *self._held_out()]
+        return {name: measure(bags, self._confidence(placed)) for name, placed, bags in sets}
 
     def _diverged(self, what: str) -> TrainingError:
         return TrainingError(

@@ -4,6 +4,7 @@
     log.jsonl                what happened, a line an epoch
     checkpoint.safetensors   all that is needed to go on
     model.safetensors        the selected model;  last.safetensors: that of the last epoch
+    outcome.safetensors      what the selected model makes of the bags, for the report
     lock                     held by the process that trains
 
 A file is replaced in one step or not at all: it is written beside its place, forced to the disk,
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,13 @@ class RunError(ApportionError, RuntimeError):
 class Run:
     """The folder of one training, which goes on from where it was left.
 
+    Parameters
+    ----------
+    folder : path
+        It need not exist yet.
+    about : mapping of mappings, optional
+        Further sections for the config.toml of a new run: where its data are, say.
+
     Examples
     --------
     >>> from tempfile import TemporaryDirectory
@@ -45,13 +53,17 @@ class Run:
     [{'epoch': 1, 'loss': 0.7}]
     """
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
+    def __init__(
+        self, folder: str | os.PathLike[str], about: Mapping[str, Mapping[str, Any]] | None = None
+    ) -> None:
         self.folder = Path(folder)
+        self.about = dict(about or {})
         self.config = self.folder / "config.toml"
         self.log = self.folder / "log.jsonl"
         self.checkpoint = self.folder / "checkpoint.safetensors"
         self.model = self.folder / "model.safetensors"
         self.last = self.folder / "last.safetensors"
+        self.outcome = self.folder / "outcome.safetensors"
 
     @contextmanager
     def locked(self) -> Iterator[None]:

@@ -69,7 +69,8 @@ def fit(
         method and configuration, training goes on from its last checkpoint. Without one, what
         was learned is lost if training is interrupted.
     on_epoch : callable, optional
-        Called after every epoch with its record and the model, whose weights it may read.
+        Called after every epoch with its record and the model, whose weights it may read. If it
+        raises KeyboardInterrupt, a checkpoint is saved first.
     progress : bool, optional
         Whether to show a progress bar; by default on a terminal. The logger "apportion" gets a
         line an epoch besides: ``logging.basicConfig(level="INFO")`` shows it.
@@ -150,7 +151,11 @@ def train_one(
             log.info("%s%s", name, readable(record, config.epochs))
             show(epoch, name + brief(record))
             if on_epoch is not None:
-                on_epoch(copy.deepcopy(record), model)
+                try:
+                    on_epoch(copy.deepcopy(record), model)
+                except KeyboardInterrupt:  # between epochs is when a run can be left as it is
+                    archive.save_checkpoint(session)
+                    raise
 
         history = session.finish()
         archive.save_models(session)
