@@ -1,0 +1,212 @@
+"""The instances that a model is least sure of, as pictures, traces, or rows of a table."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+from numpy.typing import NDArray
+
+from apportion.data.columns import Columns
+from apportion.outcome import Outcome, Unsure
+from apportion.report.reading import RunRead
+from apportion.report.words import percent, plain
+
+__all__ = ["Example", "Examples", "decoded", "picture", "trace", "unsure_examples"]
+
+Array = NDArray[Any]
+
+MOST_COLUMNS = 12  # of a table
+MOST_CHANNELS = 4  # of a signal
+MOST_PIXELS = 96  # in either direction
+
+
+@dataclass(frozen=True)
+class Example:
+    """An instance, what the model says of it, and the truth where it is known."""
+
+    bag: str
+    row: int
+    guesses: Sequence[tuple[str, str]]  # the two likeliest classes with their probabilities
+    truth: str | None
+    is_right: bool
+    picture: str = ""  # the address of a PNG
+    trace: str = ""  # an SVG element, as Markup
+    values: Sequence[str] = ()
+
+    @property
+    def told(self) -> str:
+        """What the model says, in words."""
+        return " or ".join(f"{label} {share}" for label, share in self.guesses)
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Examples of one set of bags, and how they are shown."""
+
+    of: str  # "train", "valid" or "test"
+    kind: str  # "images", "signals" or "table"
+    items: Sequence[Example]
+    header: Sequence[tuple[str, bool]] = field(default=())  # a table's columns; whether numbers
+    remark: str = ""
+
+
+def unsure_examples(run: RunRead) -> Examples | None:
+    """Show the instances that a run's model is least sure of, of bags held out if there are any."""
+    of = run.held_out
+    if of is None or not len(run.outcomes[of].unsure.rows) or not run.outcomes[of].unsure.x:
+        return None
+    outcome = run.outcomes[of]
+    x = outcome.unsure.x
+    kind = run.config.get("data", {}).get("kind")
+    if kind not in ("images", "signals") or x[0].ndim < 3:
+        kind = {4: "images", 3: "signals"}.get(x[0].ndim, "table")
+    if kind == "images" and x[0].ndim in (3, 4):
+        images = [{"picture": picture(image)} for image in _scaled(_channels_last(x[0]))]
+        return Examples(of, kind, _items(run, outcome, images))
+    if kind == "signals" and x[0].ndim == 3:
+        lengths = x[1] if len(x) > 1 and x[1].ndim == 1 else np.full(len(x[0]), x[0].shape[2])
+        pairs = zip(x[0], lengths.tolist(), strict=True)
+        traces = [{"trace": trace(signal[:, : max(int(n), 1)])} for signal, n in pairs]
+        channels = x[0].shape[1]
+        more = (
+            f"The first {MOST_CHANNELS} of {channels} channels." if channels > MOST_CHANNELS else ""
+        )
+        return Examples(of, kind, _items(run, outcome, traces), remark=more)
+    header, rows = decoded(outcome.unsure, run.columns)
+    remark = ""
+    if len(header) > MOST_COLUMNS:
+        remark = f"The first {MOST_COLUMNS} of {len(header):,} columns."
+    values = [{"values": row[:MOST_COLUMNS]} for row in rows]
+    texts = () if run.columns is None else run.columns.categorical
+    shown = [(name, name not in texts) for name in header[:MOST_COLUMNS]]
+    return Examples(of, "table", _items(run, outcome, values), shown, remark)
+
+
+def _items(run: RunRead, outcome: Outcome, shown: Sequence[dict[str, Any]]) -> list[Example]:
+    unsure, found = outcome.unsure, []
+    for k, own in enumerate(shown):
+        likeliest = np.argsort(-unsure.confidence[k], kind="stable")[:2].tolist()
+        truth = None if unsure.truth is None else int(unsure.truth[k])
+        found.append(
+            Example(
+                bag=str(outcome.ids[int(unsure.bags[k])]),
+                row=int(unsure.rows[k]),
+                guesses=[(run.classes[c], percent(unsure.confidence[k, c])) for c in likeliest],
+                truth=None if truth is None else run.classes[truth],
+                is_right=truth == likeliest[0],
+                **own,
+            )
+        )
+    return found
+
+
+# ------------------------------------------------------------------------------------------ images
+
+
+def _channels_last(images: Array) -> Array:
+    """Give images as (k, H, W, channels), of one channel or three."""
+    if images.ndim == 3:
+        images = images[..., None]
+    elif images.shape[1] in (1, 3, 4) or images.shape[3] not in (1, 3, 4):
+        images = np.moveaxis(images, 1, 3)
+    return images[..., :3] if images.shape[3] >= 3 else images[..., :1]
+
+
+def _scaled(images: Array) -> Array:
+    """Give images as bytes; what is neither bytes nor from 0 to 1 is stretched to its range."""
+    if images.dtype == np.uint8:
+        return images
+    numbers = np.nan_to_num(images.astype(np.float64))
+    low, high = min(0.0, float(numbers.min())), max(1.0, float(numbers.max()))
+    return np.rint((numbers - low) * (255 / (high - low))).astype(np.uint8)
+
+
+def picture(image: NDArray[np.uint8]) -> str:
+    """Write an image (H, W, channels) as PNG into an address that holds all of it.
+
+    Examples
+    --------
+    >>> picture(np.zeros((2, 2, 1), np.uint8))[:28]
+    'data:image/png;base64,iVBORw'
+    """
+    from matplotlib.image import imsave
+
+    step = max(1, -(-max(image.shape[:2]) // MOST_PIXELS))
+    if step > 1:
+        height, width = (n // step * step for n in image.shape[:2])
+        blocks = image[:height, :width].reshape(height // step, step, width // step, step, -1)
+        image = np.rint(blocks.mean(axis=(1, 3))).astype(np.uint8)
+    colours = np.repeat(image, 3, axis=2) if image.shape[2] == 1 else image
+    file = io.BytesIO()
+    imsave(file, np.ascontiguousarray(colours), format="png", metadata={"Software": ""})
+    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode("ascii")
+
+
+# ----------------------------------------------------------------------------------------- signals
+
+
+def trace(signal: Array, width: int = 160, height: int = 64) -> Markup:
+    """Draw the channels of a signal (channels, length) over each other."""
+    channels = np.nan_to_num(signal[:MOST_CHANNELS].astype(np.float64))
+    low, high = float(channels.min()), float(channels.max())
+    scale = (height - 4) / (high - low) if high > low else 0.0
+    length = channels.shape[1]
+    at = np.linspace(0, length - 1, min(length, width)).round().astype(int)
+    x = 2 + at * ((width - 4) / max(length - 1, 1))
+    lines = []
+    for number, channel in enumerate(channels, start=1):
+        y = height - 2 - (channel[at] - low) * scale if scale else np.full(len(at), height / 2)
+        points = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x.tolist(), y.tolist(), strict=True))
+        lines.append(f'<polyline points="{points}" style="stroke: var(--s{number})"/>')
+    return Markup(f'<svg class="trace" viewBox="0 0 {width} {height}">{"".join(lines)}</svg>')
+
+
+# ------------------------------------------------------------------------------------------- tables
+
+
+def decoded(unsure: Unsure, columns: Columns | None) -> tuple[list[str], list[list[str]]]:
+    """Turn instances back into rows of their table: names of columns, and texts."""
+    numbers = unsure.x[0].reshape(len(unsure.rows), -1)
+    if columns is None or numbers.shape[1] != columns.n_numbers:
+        return [f"x{n}" for n in range(1, numbers.shape[1] + 1)], [
+            [_short(value) for value in row] for row in numbers
+        ]
+    codes = unsure.x[1] if len(unsure.x) > 1 else np.empty((len(numbers), 0), np.int64)
+    at = {name: k for k, name in enumerate(columns.numeric)}
+    gap = {name: len(at) + k for k, name in enumerate(columns.gaps)}
+    code = {name: k for k, name in enumerate(columns.categorical)}
+
+    def text(row: int, name: str) -> str:
+        if name in code:
+            number = int(codes[row, code[name]])
+            return "missing" if number == 0 else columns.categories[name][number - 1]
+        if name in gap and numbers[row, gap[name]] == 1:
+            return "missing"
+        shift = columns.means[name] if name in columns.shifted else 0.0
+        return _short(float(numbers[row, at[name]]) + shift)
+
+    return list(columns.names), [[text(k, n) for n in columns.names] for k in range(len(numbers))]
+
+
+def _short(value: Any) -> str:
+    """Write a number in few digits, whole ones in all of theirs.
+
+    Examples
+    --------
+    >>> _short(38.0), _short(0.123456), _short(1700000000.27)
+    ('38', '0.1235', '1,700,000,000.3')
+    """
+    number = float(value)
+    if not np.isfinite(number):
+        return "–"
+    if number == int(number) and abs(number) < 1e15:
+        return f"{int(number):,}".replace("-", "−")
+    if 1000 <= abs(number) < 1e15:
+        return f"{number:,.1f}".replace("-", "−")
+    return plain(number, 4) if 0.001 <= abs(number) < 1000 else f"{number:.4g}".replace("-", "−")

@@ -1,0 +1,115 @@
+"""Run folders made up for reports: of any number of bags and classes, without any training."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from apportion.config import toml_lines
+from apportion.outcome import BINS, Outcome, Unsure, save_outcomes
+from apportion.run import Run
+
+METHODS: dict[str, dict[str, Any]] = {
+    "fpl": {"class": "OnlinePseudoLabels", "unlikelihood": "relative", "accumulate": True},
+    "proportion-loss": {"class": "ProportionLoss", "form": "cross-entropy"},
+}
+
+
+def made_outcome(
+    n_bags: int,
+    n_classes: int,
+    *,
+    seed: int = 0,
+    truth: bool = True,
+    x: tuple[Any, ...] | None = None,
+    ids: list[Any] | None = None,
+    noise: float = 0.1,
+) -> Outcome:
+    """Proportions with predictions near them, and confusion and calibration that agree."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(16, 129, size=n_bags)
+    given = rng.dirichlet(np.ones(n_classes), size=n_bags)
+    predicted = (1 - noise) * given + noise * rng.dirichlet(np.ones(n_classes), size=n_bags)
+    confusion = calibration = None
+    if truth:
+        shares = 0.8 * np.eye(n_classes) + 0.2 / n_classes
+        confusion = np.stack([rng.multinomial(90, p) for p in shares])
+        counts = rng.integers(1, 60, size=BINS) * (np.arange(BINS) >= BINS // n_classes)
+        confidence = counts * (np.arange(BINS) + 0.5) / BINS
+        calibration = np.stack([counts, confidence, np.floor(confidence)], axis=1)
+    k = 24 if x is None else len(x[0])
+    near = np.sort(rng.dirichlet(np.ones(n_classes), size=k), axis=1)[:, ::-1]
+    unsure = Unsure(
+        rows=np.arange(100, 100 + k),
+        bags=rng.integers(n_bags, size=k),
+        confidence=rng.permuted(near, axis=1),
+        truth=rng.integers(n_classes, size=k) if truth else None,
+        x=(rng.normal(size=(k, 5)).astype(np.float32),) if x is None else x,
+    )
+    names = [f"ward-{n}" for n in range(n_bags)] if ids is None else ids
+    return Outcome(names, sizes, given, predicted, confusion, calibration, unsure)
+
+
+def made_run(
+    folder: Path,
+    outcomes: dict[str, Outcome] | None = None,
+    *,
+    classes: list[Any] | None = None,
+    epochs: int = 12,
+    epochs_wanted: int | None = None,
+    method: str = "fpl",
+    validated: bool = True,
+    about: dict[str, dict[str, Any]] | None = None,
+    columns: dict[str, Any] | None = None,
+    seed: int = 0,
+    **train: Any,
+) -> Path:
+    """Write a run folder. Without outcomes its training has not ended."""
+    run = Run(folder)
+    folder.mkdir(parents=True)
+    sections: dict[str, dict[str, Any]] = {
+        "train": {"epochs": epochs_wanted or epochs, "batch_size": 128, "seed": seed, **train},
+        "method": METHODS[method],
+        "resolved": {"eta": 1.25, "device": "cpu", "torch": "2.13.0"},
+        **(about or {}),
+    }
+    text = "format = 1\n" + "".join(
+        f"\n[{section}]\n{toml_lines(values)}" for section, values in sections.items()
+    )
+    run.config.write_text(text, encoding="utf-8")
+    run.log.write_text(
+        "".join(json.dumps(r) + "\n" for r in made_records(epochs, method, validated, seed)),
+        encoding="utf-8",
+    )
+    if outcomes is not None:
+        n_classes = next(iter(outcomes.values())).given.shape[1]
+        names = [f"class {c}" for c in range(n_classes)] if classes is None else classes
+        save_outcomes(run, names, outcomes)
+    if columns is not None:
+        (folder / "columns.json").write_text(json.dumps({"format": 1, "columns": columns}))
+    return folder
+
+
+def made_records(epochs: int, method: str, validated: bool, seed: int) -> list[dict[str, Any]]:
+    rng = np.random.default_rng(seed)
+    found: list[dict[str, Any]] = []
+    for epoch in range(1, epochs + 1):
+        left = float(np.exp(-4 * epoch / epochs) + 0.01 * rng.random())
+        record: dict[str, Any] = {"epoch": epoch, "loss": 0.2 + 2 * left}
+        if method == "fpl":
+            record |= {
+                "changed": 0.9 * left,
+                "regret": 0.5 / epoch**0.5,
+                "label_accuracy": 1 - left,
+            }
+        if validated:
+            record |= {"valid_error": 0.02 + 0.3 * left, "valid_accuracy": 1 - 0.9 * left}
+        record["seconds"] = {
+            "train": 0.5 + 0.1 * rng.random(),
+            "confidence": 0.05,
+            "labels": 0.1,
+            "evaluation": 0.02,
+        }
+        found.append(record)
+    return found
