@@ -122,7 +122,7 @@ def test_bag_prints_what_it_made_and_what_is_next(people):
     shares = pd.read_csv("bags/proportions.csv").query("split == 'train'")["<=50K"]
     assert f"<=50K {shares.min():.2f} – {shares.median():.2f} – {shares.max():.2f}" in out
     assert "spread" in out
-    assert 'Manifest.load("bags/train.npz").bags(x)' in out
+    assert "apportion train bags/rows.csv --proportions bags/proportions.csv" in out
     assert Manifest.load("bags/train.npz").sha256[:16] in out
 
 
@@ -131,6 +131,28 @@ def test_bag_reads_labels_as_pandas_does(people):
     bag("--size", 30)
     assert Manifest.load("bags/train.npz").classes == tuple(range(11))
     assert list(pd.read_csv("bags/proportions.csv")) == ["bag", *map(str, range(11))]
+
+
+def test_bag_keeps_the_label_for_those_who_measure(people):
+    out = bag("--size", 16, "--keep-label")
+    assert "--label income" in out
+    rows = pd.read_csv("bags/rows.csv")
+    assert rows.columns[-1] == "income"
+    counted = pd.crosstab(rows["bag"], rows["income"], normalize="index").to_numpy()
+    np.testing.assert_allclose(counted, pd.read_csv("bags/proportions.csv").iloc[:, 1:])
+    bag("--size", 16, "--force")
+    assert "income" not in pd.read_csv("bags/rows.csv")
+
+
+def test_bag_takes_names_that_the_file_has_not(people):
+    bag("--size", 16, "--seed", 3)
+    lines = Path("people.csv").read_text().splitlines()[1:]
+    text = "|a remark\n" + "\n".join(line.replace(",", ", ") for line in lines)
+    Path("people.data").write_text(text + "\n")
+    names = ",".join(people.columns)
+    bag("--size", 16, "--seed", 3, "--names", names, "--out", "again", table="people.data")
+    for name in ("rows.csv", "proportions.csv"):
+        assert Path("again", name).read_text() == Path("bags", name).read_text()
 
 
 def test_bag_replaces_bags_only_if_forced(people):

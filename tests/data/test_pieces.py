@@ -1,5 +1,7 @@
 """Tables in pieces: all rows, once, in order, and only as many at a time as is said."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -9,6 +11,7 @@ import pytest
 from apportion.data import _pieces as pieces
 from apportion.data._pieces import open_pieces
 from apportion.data.benchmarks import DataError
+from apportion.data.tables import read_nameless
 
 
 @pytest.fixture
@@ -67,3 +70,29 @@ def test_a_frame_is_left_as_it_was(frame):
     with_numbers = frame.rename(columns={"a": 0})
     assert open_pieces(with_numbers, []).names == ["0", "b.c", "t"]
     assert list(with_numbers) == [0, "b.c", "t"]
+
+
+# --------------------------------------------------------------------- files without names
+
+
+def test_files_without_names_are_read_as_if_they_had_them(tmp_path):
+    path = tmp_path / "iris.data"
+    path.write_text("|a remark, with a comma\n1, x\n2, y\n")
+    frame = read_nameless(path, ["number", "letter"])
+    assert frame.to_dict("list") == {"number": [1, 2], "letter": ["x", "y"]}
+
+
+@pytest.mark.parametrize(
+    ("name", "names", "problem"),
+    [
+        ("iris.data", ["a"], "has 2 columns, but 1 names are given: a"),
+        ("iris.data", ["a", "b", "c"], "has 2 columns, but 3 names are given"),
+        ("iris.data", ["a", "a"], "'a'"),
+        ("nowhere.data", ["a", "b"], "is missing"),
+        ("table.parquet", ["a", "b"], "has names of its own"),
+    ],
+)
+def test_names_that_do_not_fit_are_refused(tmp_path, name, names, problem):
+    (tmp_path / "iris.data").write_text("1,x\n")
+    with pytest.raises(DataError, match=re.escape(problem)):
+        read_nameless(tmp_path / name, names)

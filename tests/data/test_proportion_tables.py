@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apportion.data._proportion_tables import read_proportions
+from apportion.data._proportion_tables import read_proportions, read_splits
 from apportion.data.benchmarks import DataError
 
 VALUES = {("a", "yes"): 0.25, ("a", "no"): 0.75, ("b", "yes"): 1.0, ("c", "no"): 1.0}
@@ -169,3 +169,21 @@ def test_a_table_with_one_class_a_bag_is_long_if_it_says_so():
     table = read_proportions(frame, "ward", None, None)
     assert list(table.values.columns) == [3, 5]
     assert table.values.to_numpy().tolist() == [[10, 0], [0, 20]]
+
+
+# ---------------------------------------------------------------------------------------- splits
+
+
+def test_splits_are_known_by_all_names_of_a_bag(tmp_path):
+    path = tmp_path / "bags.csv"
+    path.write_text("bag,split,yes,no\n1,train,1,0\n2,valid,0,1\n")
+    assert read_splits(path, "bag") == {"1": "train", "2": "valid", 1: "train", 2: "valid"}
+    path.write_text("bag,yes,no\n1,1,0\n")
+    assert read_splits(path, "bag") == {}
+
+
+def test_a_bag_of_two_splits_is_named(tmp_path):
+    path = tmp_path / "long.csv"
+    path.write_text("bag,split,class,value\na,train,yes,1\na,valid,no,0\n")
+    with pytest.raises(DataError, match=r"bag 'a' is in split 'train' and in 'valid'"):
+        read_splits(path, "bag")

@@ -95,6 +95,33 @@ def csv_names(path: Path) -> list[str]:
     return distinct_names(names, str(path))
 
 
+def nameless_options(path: Path, names: Collection[str]) -> dict[str, Any]:
+    """Give what pandas needs to read a file of commas whose columns have these names, not its own.
+
+    Spaces behind commas are no part of a cell, and a first line with a bar is a remark: so are the
+    files of the UCI repository.
+    """
+    if is_parquet(path):
+        raise DataError(
+            f"{path} has names of its own, but {len(names)} are given.", "Leave them out."
+        )
+    if not path.is_file():
+        raise DataError(f"{path} is missing.", "Pass the path of a file of rows with commas.")
+    columns = distinct_names(names, "the given names")
+    options: dict[str, Any] = {"header": None, "skipinitialspace": True}
+    with reading(path):
+        with path.open(encoding="utf-8") as file:
+            options["skiprows"] = int(file.readline().startswith("|"))
+        n_columns = pd.read_csv(path, nrows=1, **options).shape[1]
+    if n_columns != len(columns):
+        raise DataError(
+            f"{path} has {n_columns} columns, but {len(columns)} names are given: "
+            f"{', '.join(columns)}.",
+            "Name every column, in the order of the file.",
+        )
+    return {**options, "names": columns}
+
+
 def distinct_names(names: Iterable[Any], source: str) -> list[str]:
     names = list(names)
     with naming(source):

@@ -95,6 +95,23 @@ def read_proportions(
     return BagTable(source, names, values, as_numbers(names) if from_csv else None, kept)
 
 
+def read_splits(given: str | os.PathLike[str], bag: str) -> dict[Any, str]:
+    """Give what each bag is for, by all names that it may have; {} without a column `split`."""
+    source, frame = _load(given, bag)
+    if SPLIT not in frame.columns:
+        return {}
+    names, said = frame[bag].tolist(), frame[SPLIT].astype(str).tolist()
+    found = dict(zip(names, said, strict=True))
+    for name, part in zip(names, said, strict=True):
+        if found[name] != part:
+            raise DataError(
+                f"{source}: bag {name!r} is in split {part!r} and in {found[name]!r}.",
+                "Let all rows of a bag be of one split.",
+            )
+    numbers = None if is_parquet(Path(given)) else as_numbers(names)
+    return found | dict(zip(numbers or (), said, strict=False))
+
+
 def _load(given: Any, bag: str) -> tuple[str, pd.DataFrame]:
     """Give the name of a table, and a frame of its own that has a column of bags."""
     if isinstance(given, pd.DataFrame):

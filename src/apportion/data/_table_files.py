@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from apportion.data._files import DataError, write_file
-from apportion.data._pieces import check_file, reading
+from apportion.data._pieces import check_file, nameless_options, reading
 from apportion.data.manifests import Manifest
 from apportion.errors import suggestion
 
@@ -30,11 +30,14 @@ class Table:
     label: str
     labels: NDArray[Any]
     others: pd.DataFrame  # all other columns, as they are to be written again
+    options: dict[str, Any]  # for pandas, if the file is of commas
+    cells: pd.Series[Any] | None = None  # the labels as they stand there, to be written again
 
     def numbers(self) -> tuple[list[str], NDArray[np.float64]]:
         """Give the columns of numbers, and their values."""
         # What is written again was read as text; here it is wanted as what it says.
-        frame = self.others if self.path.suffix.lower() == ".parquet" else _read(self.path)
+        parquet = self.path.suffix.lower() == ".parquet"
+        frame = self.others if parquet else _read(self.path, **self.options)
         chosen = frame.drop(columns=self.label, errors="ignore").select_dtypes(["number", "bool"])
         if not chosen.shape[1]:
             raise DataError(
@@ -52,14 +55,20 @@ class Table:
         return list(map(str, chosen.columns)), chosen.to_numpy(np.float64)
 
 
-def read_table(path: Path, label: str) -> Table:
-    check_file(path, FORMATS)
+def read_table(
+    path: Path, label: str, *, names: Sequence[str] = (), keep_label: bool = False
+) -> Table:
     parquet = path.suffix.lower() == ".parquet"
+    options: dict[str, Any] = {}
+    if names:
+        options = nameless_options(path, names)
+    else:
+        check_file(path, FORMATS)
     # As text a cell stays what it was: 007 does not become 7, nor 3 with a gap below it 3.0.
-    frame = _read(path) if parquet else _read(path, dtype=str, na_filter=False)
+    frame = _read(path) if parquet else _read(path, dtype=str, na_filter=False, **options)
     _check_columns(path, label, frame)
     # The classes themselves are named as everybody's pandas will name them.
-    column = frame[label] if parquet else _read(path, usecols=[label])[label]
+    column = frame[label] if parquet else _read(path, usecols=[label], **options)[label]
     missing = column.isna().to_numpy()
     if missing.any():
         raise DataError(
@@ -70,12 +79,13 @@ def read_table(path: Path, label: str) -> Table:
         )
     labels = np.asarray(column.astype(str) if column.dtype.kind in "mM" else column)
     _check_classes(path, label, labels)
-    return Table(path, label, labels, frame.drop(columns=label))
+    others, cells = frame.drop(columns=label), frame[label] if keep_label else None
+    return Table(path, label, labels, others, options, cells)
 
 
 def _read(path: Path, **options: Any) -> pd.DataFrame:
     with reading(path):
-        csv = path.suffix.lower() == ".csv"
+        csv = path.suffix.lower() != ".parquet"
         frame: pd.DataFrame = pd.read_csv(path, **options) if csv else pd.read_parquet(path)
     # An index that was saved is a column like others.
     return frame if isinstance(frame.index, pd.RangeIndex) else frame.reset_index()
@@ -123,7 +133,7 @@ def check_folder(folder: Path, table: Path, *, force: bool) -> None:
 
 def write_tables(folder: Path, table: Table, manifests: Mapping[str, Manifest]) -> str:
     """Write rows and proportions in place of bags that were there; give the name of the rows."""
-    rows_file = f"rows{table.path.suffix.lower()}"
+    rows_file = "rows.parquet" if table.path.suffix.lower() == ".parquet" else "rows.csv"
     rows, shares, start = [], [], 0
     for split, manifest in manifests.items():
         sizes = np.diff(manifest.offsets)
@@ -131,6 +141,8 @@ def write_tables(folder: Path, table: Table, manifests: Mapping[str, Manifest]) 
         start += manifest.n_bags
         own = table.others.iloc[manifest.index]
         own.insert(0, "bag", np.repeat(ids, sizes))
+        if table.cells is not None:
+            own[table.label] = table.cells.iloc[manifest.index]
         rows.append(own)
         names = list(map(str, manifest.classes))
         frame = pd.DataFrame(manifest.counts / sizes[:, None], columns=names)

@@ -3,7 +3,7 @@
 Into one folder go
 
     rows.csv, or rows.parquet   the rows of the bags, bag after bag: a column `bag`, and all columns
-                                of the table but the label
+                                of the table but the label, unless it is to be kept
     proportions.csv             one row a bag: a column `bag`, a column a class, and a column
                                 `split` (train or valid) if rows were held out
     train.npz, valid.npz        the manifests, whose rows are those of the table
@@ -17,6 +17,8 @@ protocol makes bags of the first pool with `seed`, and of the second with ``seed
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -96,6 +98,7 @@ class Made:
     label: str
     folder: Path
     rows_file: str
+    keep_label: bool
     manifests: dict[str, Manifest]
 
     def __str__(self) -> str:
@@ -108,7 +111,8 @@ class Made:
             start += manifest.n_bags
         held = sum(len(manifest.index) for manifest in self.manifests.values())
         names = {
-            self.rows_file: f"{in_rows(held)} with their bag, without {self.label!r}",
+            self.rows_file: f"{in_rows(held)} with their bag, "
+            f"{'and' if self.keep_label else 'without'} {self.label!r}",
             "proportions.csv": f"{start:,} bags, a column a class",
         } | {
             f"{split}.npz": f"manifest of {manifest.n_bags:,} bags, SHA-256 {manifest.sha256[:16]}…"
@@ -116,20 +120,29 @@ class Made:
         }
         width = max(map(len, names)) + 2
         lines += [f"{self.folder}:", *(f"  {name:<{width}}{what}" for name, what in names.items())]
-        train = (self.folder / "train.npz").as_posix()
+        given = f"{self.folder / self.rows_file} --proportions {self.folder / 'proportions.csv'}"
+        if self.keep_label:
+            given += f" --label {shlex.quote(self.label)}"
         return "\n".join(
             [
                 *lines,
                 "",
-                f"Next, with the {rows} of {self.table.name} as numbers in x:",
-                "  from apportion.data.manifests import Manifest",
-                f'  bags = Manifest.load("{train}").bags(x)   # to train on with apportion.fit',
+                "Next, look at the bags, and learn from them:",
+                f"  apportion check {given}",
+                f"  apportion train {given} --out runs/a",
             ]
         )
 
 
 def bag_table(
-    table: Path, label: str, folder: Path, recipe: Recipe, *, force: bool = False
+    table: Path,
+    label: str,
+    folder: Path,
+    recipe: Recipe,
+    *,
+    names: Sequence[str] = (),
+    keep_label: bool = False,
+    force: bool = False,
 ) -> Made:
     """Make bags of a labelled table, and write them into a folder.
 
@@ -142,6 +155,10 @@ def bag_table(
     folder : Path
         Where the files go.
     recipe : Recipe
+    names : sequence of str
+        Those of the columns of a .csv file that has no line of names, whatever its own is.
+    keep_label : bool
+        Whether the label is written with the rows: the last column.
     force : bool
         Whether to replace bags that are in the folder already.
 
@@ -150,7 +167,7 @@ def bag_table(
     DataError
         If the table cannot be read, or such bags cannot be made of it, or the folder is not free.
     """
-    read = read_table(table, label)
+    read = read_table(table, label, names=names, keep_label=keep_label)
     check_folder(folder, table, force=force)
     manifests = {}
     for number, (split, pool) in enumerate(_cut(read, recipe).items()):
@@ -161,7 +178,7 @@ def bag_table(
     rows_file = write_tables(folder, read, manifests)
     for split, manifest in manifests.items():
         manifest.save(folder / f"{split}.npz", force=True)  # the folder was found to be free
-    return Made(table, label, folder, rows_file, manifests)
+    return Made(table, label, folder, rows_file, keep_label, manifests)
 
 
 def _cut(table: Table, recipe: Recipe) -> dict[str, Ints]:
