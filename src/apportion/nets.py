@@ -173,7 +173,7 @@ class _Mixed(nn.Sequential):
         codes = codes.long()
         known = (codes > 0) & (codes < self.categories)
         places = (codes + self.before).where(known, 0)  # where 0 is left out in the end
-        hot = numbers.new_zeros(len(numbers), 1 + self.width).scatter_(1, places, 1.0)
+        hot = numbers.new_zeros(numbers.shape[0], 1 + self.width).scatter_(1, places, 1.0)
         x = torch.cat([numbers, hot[:, 1:]], dim=1)
         for layer in self:
             x = layer(x)
