@@ -31,7 +31,7 @@ WHOLE = "a whole number of 1 or more"
             for value in (0, -3, 2.0, True, "5")
         ],
         *[("seed", value, "0 or more, below 2**63") for value in (-1, 2**63, 1.0, None)],
-        *[("learning_rate", v, "a number above 0") for v in (0, -1e-3, math.nan, math.inf)],
+        *[("learning_rate", v, "above 0, below a million") for v in (0, -1e-3, math.nan, math.inf)],
         *[("weight_decay", v, "a number of 0 or more") for v in (-1e-3, math.nan, math.inf)],
         *[("warmup", v, "a share from 0 to below 1") for v in (-0.1, 1, 1.5, math.nan)],
         *[("schedule", v, "'constant' or 'cosine'") for v in ("Cosine", None, 3)],

@@ -981,7 +981,10 @@ def test_a_run_folder_changes_nothing_and_tells_all(tmp_path):
 
 
 def test_sections_of_the_callers_go_into_the_configuration(tmp_path):
-    about = {"data": {"rows": 'a "b".csv', "counts": True, "label": None}, "model": {"hidden": [8]}}
+    about: dict[str, Any] = {
+        "data": {"rows": 'a "b".csv', "counts": True, "label": None},
+        "model": {"hidden": [8]},
+    }
     fit(network(), TRAIN, config=CONFIG, run=Run(tmp_path, about))
     read = tomllib.loads((tmp_path / "config.toml").read_text())
     assert read["data"] == {"rows": 'a "b".csv', "counts": True}

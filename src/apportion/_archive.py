@@ -164,7 +164,8 @@ class Archive:
         }
         text = f"format = {checkpoint.FORMAT_VERSION}\n\n[train]\n{session.config.to_toml()}"
         text += f"\n[method]\n{toml_lines(describe(session.method))}"
-        text += f"\n[resolved]\n{toml_lines(resolved)}"
+        text += "\n# What followed from data and machine: for readers, and never read again.\n"
+        text += f"[resolved]\n{toml_lines(resolved)}"
         for section, values in run.about.items():
             text += f"\n[{section}]\n{toml_lines(values)}"
         run.replace(run.config, lambda path: path.write_text(text, encoding="utf-8"))

@@ -94,6 +94,7 @@ def summarize(bags: Any) -> BagsSummary:
     sizes, proportions = bags.sizes, bags.proportions
     times_used = np.bincount(bags.index, minlength=bags.n_rows)
     moved = np.abs(bags.counts - sizes[:, None] * proportions)
+    moved[moved < SUM_TOLERANCE] = 0
     off_truth = None
     if bags.labels is not None:
         differs = count_labels(bags.labels, sizes, bags.n_classes) != bags.counts

@@ -126,7 +126,7 @@ class TrainConfig:
             self._check(name, value is None or _whole(value, 1), "a whole number of 1 or more")
         self._check("seed", _whole(self.seed, 0) and self.seed < 2**63, "0 or more, below 2**63")
         rate, decay, warmup = self.learning_rate, self.weight_decay, self.warmup
-        self._check("learning_rate", _number(rate) and 0 < rate < 1e6, "a number above 0")
+        self._check("learning_rate", _number(rate) and 0 < rate < 1e6, "above 0, below a million")
         self._check("weight_decay", _number(decay) and 0 <= decay < 1e6, "a number of 0 or more")
         self._check("warmup", _number(warmup) and 0 <= warmup < 1, "a share from 0 to below 1")
         memory = self.device_memory

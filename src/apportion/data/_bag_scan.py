@@ -57,7 +57,8 @@ class Scan:
     def _pieces(self, features: list[str]) -> Iterator[tuple[pd.DataFrame, Rows]]:
         """Give the rows of the bags that are wanted, and keep what bags and labels they have."""
         name, is_csv = self.source.source, self.source.is_csv
-        log.info("%s: reading the bags of all rows, and learning %d columns", name, len(features))
+        more = f", and learning {len(features)} columns" if features else ""
+        log.info("%s: reading the bags of all rows%s", name, more)
         self.bags = Names(name, self.bag, "bag", from_csv=is_csv)
         self.labels = Names(name, self.label or "", "label", from_csv=is_csv)
         self.n_rows, self.n_kept = 0, 0

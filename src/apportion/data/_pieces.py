@@ -36,7 +36,8 @@ def check_file(path: Path, formats: Collection[str]) -> None:
     if not path.name.lower().endswith(tuple(formats)):
         raise DataError(
             f"{path} is neither .csv nor .parquet by its name.",
-            "Save the table in one of these formats.",
+            "Save the table in one of these formats; on the command line, --names takes any file "
+            "of commas that has no line of names.",
         )
     if not path.is_file():
         there = sorted(
@@ -92,6 +93,11 @@ def csv_names(path: Path) -> list[str]:
     with reading(path):
         line = pd.read_csv(path, header=None, nrows=1, dtype=str, keep_default_na=False)
     names = [name or f"Unnamed: {j}" for j, name in enumerate(line.iloc[0].tolist())]
+    if len(names) == 1 and ";" in names[0]:
+        raise DataError(
+            f"{path} has one column, {names[0]!r}: its cells seem to be apart by semicolons.",
+            "Save it with commas.",
+        )
     return distinct_names(names, str(path))
 
 

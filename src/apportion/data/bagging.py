@@ -253,9 +253,10 @@ def _describe(split: str, manifest: Manifest, start: int, most: int = 8) -> list
     ]
     more = [f"… ({len(spreads) - most:,} more)"] if len(spreads) > most else []
     last = start + manifest.n_bags - 1
+    unused = manifest.n_rows - len(np.unique(manifest.index))
     lines = [
         f"bags      {manifest.n_bags:,} ({start:,} to {last:,}) of {size} rows",
-        f"rows      {summary.repeated_rows:,} stand in several of them",
+        f"rows      {summary.repeated_rows:,} stand in several of them, {unused:,} in none",
         f"redrawn   {manifest.redrawn:,} draws asked for more rows of a class than there are",
         f"shares    {' · '.join(spreads[:most] + more)} (least – median – most)",
         *summary.separability.split("\n"),

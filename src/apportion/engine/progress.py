@@ -17,6 +17,8 @@ log = logging.getLogger("apportion")
 
 __all__ = ["Stopwatch", "announce", "brief", "progress_bars", "readable"]
 
+ROOM_FOR_BARS = 56  # columns of a terminal: the bar, the epochs, the time left
+
 SHOWN = {
     "loss": ("loss", "{:.4f}"),
     "valid_error": ("validation error", "{:.4f}"),
@@ -85,15 +87,17 @@ def progress_bars(
     console = Console(stderr=True, force_terminal=wanted or None)
     shown = console.is_terminal if wanted is None else wanted
     columns = (
-        BarColumn(),
+        BarColumn(20),
+        TextColumn("epoch"),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
-        TextColumn("{task.description}"),
+        TextColumn("left · {task.description}"),
     )
+    room = max(console.width - ROOM_FOR_BARS, 0)  # beside which the bar would give way
     with Progress(*columns, console=console, disable=not shown, transient=True) as bars:
 
         def shows(task: TaskID) -> Callable[[int, str], None]:
-            return lambda epoch, text: bars.update(task, completed=epoch, description=text)
+            return lambda epoch, text: bars.update(task, completed=epoch, description=text[:room])
 
         yield [shows(bars.add_task("", total=n)) for n in epochs]
 
