@@ -13,8 +13,8 @@ help:  ## show this list
 
 install: .venv/installed  ## create .venv with apportion (editable) and all that tests and lint need
 
-demo: .venv/installed  ## train on bags of handwritten digits, and print a table
-	$(BIN)/apportion demo
+demo: .venv/installed  ## train on bags of handwritten digits, print a table, write a report
+	$(BIN)/apportion demo --force
 
 test: .venv/installed  ## the tests, doctests and README, without the slow ones
 	$(BIN)/python -m pytest

@@ -57,11 +57,12 @@ def test_python_dash_m():
     assert answer.stdout.strip() == f"apportion {apportion.__version__}"
 
 
-def test_demo_prints_a_table_and_no_log(monkeypatch, caplog):
+def test_demo_prints_a_table_and_no_log(monkeypatch, caplog, tmp_path):
     from apportion import demo
 
     monkeypatch.setattr(demo, "trial", lambda method, seed, **options: demo.Trial(0.5, 1.0))
-    result = run("demo", "--seeds", "2")
+    monkeypatch.setattr(demo, "build_report", lambda runs, out: out)
+    result = run("demo", "--seeds", "2", "--out", str(tmp_path / "demo"))
     assert result.exit_code == 0
     assert all(method in result.stdout for method in demo.SHOWN)
     assert "means over 2 draws" in " ".join(result.stdout.split())
@@ -71,7 +72,73 @@ def test_demo_prints_a_table_and_no_log(monkeypatch, caplog):
 def test_help_names_every_verb():
     result = run("--help")
     assert result.exit_code == 0
-    assert "doctor" in result.stdout
+    for verb in ("check", "train", "predict", "report", "export", "bag", "reproduce", "doctor"):
+        assert f"│ {verb} " in result.stdout
+
+
+@pytest.mark.parametrize(
+    "verb", ["check", "train", "predict", "report", "export", "bag", "reproduce"]
+)
+def test_every_help_teaches_by_example(verb):
+    text = run(verb, "--help").stdout
+    assert f"apportion {verb} " in text.partition("─ Arguments")[0].partition("Usage")[2]
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_an_unknown_flag_is_met_with_the_one_that_was_meant():
+    result = run("train", "rows.csv", "--proportion", "wards.csv")
+    assert result.exit_code == 2
+    assert "--proportions" in result.output
+
+
+def test_an_unknown_verb_is_met_with_the_one_that_was_meant():
+    assert "'train'" in run("trian").output
+
+
+def test_errors_are_messages_and_with_debug_tracebacks(tmp_path):
+    arguments = ["check", str(tmp_path / "nowhere.csv"), "--label", "x"]
+    result = run(*arguments)
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"apportion: {tmp_path / 'nowhere.csv'} is missing.")
+    assert isinstance(run("--debug", *arguments).exception, apportion.ApportionError)
+
+
+def test_a_mistake_of_ours_is_told_as_one(monkeypatch):
+    from apportion.commands import source
+
+    def fail(*arguments, **options):
+        raise ZeroDivisionError("by 0")
+
+    monkeypatch.setattr(source, "Source", fail)
+    result = run("check", "rows.csv")
+    assert result.exit_code == 70
+    assert "ZeroDivisionError: by 0" in result.stderr
+    assert "--debug" in result.stderr
+    assert isinstance(run("--debug", "check", "rows.csv").exception, ZeroDivisionError)
+
+
+def test_ctrl_c_anywhere_is_no_traceback(monkeypatch):
+    from apportion.commands import source
+
+    def interrupt(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(source, "Source", interrupt)
+    result = run("check", "rows.csv")
+    assert result.exit_code == 130
+    assert "stopped" in result.stderr
+
+
+def test_shells_can_complete():
+    command = [sys.executable, "-m", "apportion"]
+    environment = {
+        "PYTHONPATH": str(ROOT / "src"),
+        "_APPORTION_COMPLETE": "complete_bash",
+        "COMP_WORDS": "apportion pre",
+        "COMP_CWORD": "1",
+    }
+    answer = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert "predict" in answer.stdout
 
 
 def test_no_verb_shows_the_help():

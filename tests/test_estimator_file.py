@@ -12,10 +12,14 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import nn
 
-from apportion import LLPClassifier, OnlinePseudoLabels, RunError
+from apportion import Bags, LLPClassifier, OnlinePseudoLabels, Run, RunError, TrainConfig, fit
+from apportion._trained import save_columns
+from apportion.data.benchmarks import DataError
+from apportion.data.columns import Columns
 from apportion.engine.device import own_threads
 from apportion.estimator import ModelFileError
 from apportion.methods import describe
+from apportion.nets import build
 
 
 @pytest.fixture(autouse=True)
@@ -178,3 +182,64 @@ def test_a_file_that_lacks_something_is_named(tmp_path):
     save_file(tensors, tmp_path / "model", {**metadata, "scalars": json.dumps(scalars)})
     with pytest.raises(ModelFileError, match="'classes'"):
         LLPClassifier.load(tmp_path / "model")
+
+
+# ----------------------------------------------------------------------------------- run folders
+
+
+@pytest.fixture
+def run_folder(tmp_path):
+    """A finished run of a table, with its columns."""
+    frame, ids, y = rows()
+    columns = Columns.learn(frame)
+    bags = Bags.from_rows(columns.encode(frame), ids, labels=y)
+    model = build("mlp", bags, categories=columns.codes)
+    run = Run(tmp_path / "run")
+    fit(model, bags, config=TrainConfig(epochs=2, device="cpu"), run=run)
+    save_columns(run, columns)
+    return run.folder, model, columns.encode(frame)
+
+
+def test_the_model_of_a_run_is_a_classifier(run_folder):
+    folder, model, encoded = run_folder
+    loaded = LLPClassifier.load(folder, device="cpu")
+    frame, _, _ = rows()
+    expected = model(*map(torch.from_numpy, encoded)).softmax(dim=1).detach()
+    np.testing.assert_allclose(loaded.predict_proba(frame), expected, atol=1e-6)
+    assert loaded.classes_.tolist() == [0, 1, 2]
+    assert loaded.feature_names_in_.tolist() == ["height", "weight", "town"]
+    assert len(loaded.history_.records) == 2
+    assert loaded.history_.best_epoch is None
+    with pytest.raises(DataError, match="parts of"):
+        loaded.predict_proba((np.zeros((3, 1, 5, 5)),))
+    loaded.save(folder / "copy.safetensors")
+    again = LLPClassifier.load(folder / "copy.safetensors", device="cpu")
+    np.testing.assert_array_equal(again.predict_proba(frame), loaded.predict_proba(frame))
+
+
+def test_runs_that_have_no_model_to_use_say_why(run_folder, tmp_path):
+    folder, _, _ = run_folder
+    (folder / "model.safetensors").rename(tmp_path / "aside")
+    with pytest.raises(RunError, match=r"not finished: 2 of 2 epochs.*\n.*--resume"):
+        LLPClassifier.load(folder)
+    (folder / "config.toml").write_text("[other]")
+    with pytest.raises(RunError, match="is not the configuration of a run"):
+        LLPClassifier.load(folder)
+    (folder / "config.toml").unlink()
+    with pytest.raises(RunError, match=r"is not a run folder: it has no config\.toml"):
+        LLPClassifier.load(folder)
+
+
+def test_a_network_of_the_users_own_is_named(tmp_path):
+    bags = Bags.from_rows(np.eye(4, dtype=np.float32), [0, 0, 1, 1], labels=[0, 1, 0, 1])
+    fit(nn.Linear(4, 2), bags, config=TrainConfig(epochs=1, device="cpu"), run=tmp_path)
+    with pytest.raises(RunError, match="none of apportion's"):
+        LLPClassifier.load(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["{", '{"format": 1}', '{"format": 2, "columns": {}}', "[]"])
+def test_damaged_columns_are_named(run_folder, text):
+    folder, _, _ = run_folder
+    (folder / "columns.json").write_text(text)
+    with pytest.raises(RunError, match=r"columns\.json"):
+        LLPClassifier.load(folder)

@@ -137,7 +137,8 @@ def installed(wheel, tmp_path_factory):
 
 def test_wheel_holds_the_package_and_nothing_else(wheel):
     names = zipfile.ZipFile(wheel).namelist()
-    sources = {str(file.relative_to(SOURCE)) for file in SOURCE.rglob("*.py")}
+    kinds = (".py", ".j2", ".css")  # a page and its style, beside the code
+    sources = {str(f.relative_to(SOURCE)) for f in SOURCE.rglob("*") if f.suffix in kinds}
     assert sources | {"apportion/py.typed"} == {n for n in names if ".dist-info/" not in n}
     assert wheel.name == f"apportion-{apportion.__version__}-py3-none-any.whl"
 

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from torch import nn
 
+from apportion._estimator_bags import class_array
+from apportion._trained import Trained, read_trained
 from apportion.data.columns import Columns
 from apportion.engine import checkpoint
 from apportion.errors import ApportionError
@@ -27,7 +29,9 @@ KIND = "LLPClassifier"
 PLAIN = bool | int | float | str | None
 
 # The methods whose settings can be read again: those of the library.
-SETTINGS: dict[str, Any] = {type(method).__name__: type(method) for method in METHODS.values()}
+METHOD_CLASSES: dict[str, Any] = {
+    type(method).__name__: type(method) for method in METHODS.values()
+}
 
 
 class ModelFileError(ApportionError, ValueError):
@@ -72,8 +76,13 @@ def load_estimator(
 ) -> Any:
     """Bring an estimator into the state that was saved, but for where it computes."""
     path = Path(path)
+    if path.is_dir():
+        return _of_run(estimator, read_trained(path))
     if not path.is_file():
-        raise ModelFileError(f"{path} is missing.", "Pass a file that LLPClassifier.save wrote.")
+        raise ModelFileError(
+            f"{path} is missing.",
+            "Pass a file that LLPClassifier.save wrote, or the folder of a finished run.",
+        )
     tensors, scalars = checkpoint.load(path)
     if scalars.get("kind") != KIND:
         raise ModelFileError(
@@ -86,6 +95,22 @@ def load_estimator(
             f"{path} lacks something that was saved: {type(error).__name__} {error}.",
             "Restore the file from a copy.",
         ) from error
+
+
+def _of_run(estimator: Any, trained: Trained) -> Any:
+    """Bring an estimator into the state of one that was trained in a run folder."""
+    estimator.module = trained.model.recipe["net"] if trained.model.recipe else "mlp"
+    estimator.module_, estimator.columns_ = trained.model, trained.columns
+    estimator.classes_ = class_array(trained.classes)
+    shapes = [part["shape"] for part in trained.parts]
+    estimator.layout_ = tuple((1 + len(shape), shape[0] if shape else 1) for shape in shapes)
+    selected = trained.epoch if "valid_error" in trained.records[-1] else None
+    estimator.history_ = History(trained.records, selected)
+    estimator.pseudo_labels_ = None
+    if trained.columns is not None:
+        estimator.n_features_in_ = len(trained.columns.names)
+        estimator.feature_names_in_ = np.array(trained.columns.names, dtype=object)
+    return estimator
 
 
 def _restored(
@@ -153,7 +178,8 @@ def _parameters(estimator: Any) -> dict[str, Any]:
     }
     if "method" not in found:
         settings = describe(given["method"])
-        if (type(given["method"]), settings) != (SETTINGS.get(settings["class"]), _again(settings)):
+        known = METHOD_CLASSES.get(settings["class"])
+        if (type(given["method"]), settings) != (known, _again(settings)):
             log.warning("The method %r cannot be kept in a file.", given["method"])
         else:
             found["method"] = settings
@@ -170,7 +196,7 @@ def _again(settings: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def _method(settings: Mapping[str, Any]) -> Any:
     options = {name: value for name, value in settings.items() if name != "class"}
-    return SETTINGS[settings["class"]](**options)
+    return METHOD_CLASSES[settings["class"]](**options)
 
 
 def _read_parameters(saved: Mapping[str, Any]) -> dict[str, Any]:

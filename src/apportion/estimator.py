@@ -250,10 +250,14 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         module: nn.Module | Callable[[], nn.Module] | None = None,
         device: str = "auto",
     ) -> LLPClassifier:
-        """Read a classifier that `save` wrote; nothing in the file is ever imported or run.
+        """Read a classifier that `save` wrote, or the model of a run that `apportion train` made.
+
+        Nothing in the files is ever imported or run.
 
         Parameters
         ----------
+        path : path
+            The file, or the folder of the run.
         module : nn.Module or callable, optional
             A network like the one that was trained, or a function that makes one, where that was
             no net of this library: its weights are in the file, but how to build it is not.

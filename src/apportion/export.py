@@ -54,6 +54,14 @@ if TYPE_CHECKING:
 
 __all__ = ["ExportError", "to_onnx"]
 
+ENCODING = (
+    'numbers, float32: the columns of "means", in the order of "names". A missing value is the '
+    'mean of its column; columns in "shifted" are less their mean. Then, for every column in '
+    '"gaps", 1 where its value is missing and 0 elsewhere.\n'
+    'codes, int16, if there are "categories": these columns, in the order of "names". A text is '
+    "its place in the list, counted from 1; 0 is for what is missing or not in the list.\n"
+    "In Python: apportion.data.columns.Columns.from_dict(json.loads(columns)).encode(frame)"
+)
 ONE_FILE = 2**31 - 2**24  # bytes of weights that go into one file: protobuf ends at 2 GiB
 
 
@@ -111,7 +119,7 @@ def to_onnx(
     instances = Instances(parts, model, columns)
     about = {"apportion": __version__, "classes": _as_json(classes)}
     if columns is not None:
-        about["columns"] = json.dumps(columns.to_dict())
+        about |= {"columns": json.dumps(columns.to_dict()), "encoding": ENCODING}
 
     copied = on_cpu(model).eval()
     trials = [try_on(copied, batch, len(classes)) for batch in instances.trials()]
