@@ -887,10 +887,11 @@ def test_classes_in_another_order_are_refused():
     assert "order" in remedy
 
 
-def test_test_bags_without_truth_are_refused():
-    problem, remedy = refusal(BagError, network(), TRAIN, VALID, TEST.without_labels())
-    assert "the test bags come without labels" in problem
-    assert "labels=" in remedy
+def test_test_bags_without_truth_tell_their_proportion_error():
+    history = fit(network(), TRAIN, VALID, TEST.without_labels(), config=CONFIG)
+    labelled = fit(network(), TRAIN, VALID, TEST, config=CONFIG)
+    assert history["test_error"] == labelled["test_error"]
+    assert "test_accuracy" not in history.records[-1]
 
 
 def test_patience_without_validation_is_refused():

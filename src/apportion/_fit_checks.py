@@ -51,10 +51,6 @@ def check_input(
                 f"{train.classes}.",
                 "Pass classes= to Bags, so that all have the same in the same order.",
             )
-    if test is not None and test.labels is None:
-        raise BagError(
-            "the test bags come without labels.", "Pass labels= to Bags, or leave them out of fit."
-        )
     if config.patience is not None and valid is None:
         raise ConfigError(
             f"patience is {config.patience}, but there are no validation bags to stop by.",

@@ -281,7 +281,8 @@ class Session:
     def outcomes(self) -> dict[str, Outcome]:
         """Measure what the model makes of every set of bags."""
         sets = [("train", self.on_train, self.train), *self._held_out()]
-        return {name: measure(bags, self._confidence(placed)) for name, placed, bags in sets}
+        with self.generators:
+            return {name: measure(bags, self._confidence(placed)) for name, placed, bags in sets}
 
     def _diverged(self, what: str) -> TrainingError:
         return TrainingError(

@@ -8,6 +8,7 @@ instances that the model is least sure of.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -114,9 +115,10 @@ def _least_sure(bags: Bags, confidence: Tensor, margin: NDArray[Any]) -> Unsure:
 
 def _rows_of(part: Any, rows: Ints) -> NDArray[Any]:
     if isinstance(part, Tensor):
-        chosen = part[torch.from_numpy(rows).to(part.device)].cpu()
-        return (chosen.float() if chosen.dtype == torch.bfloat16 else chosen).numpy()
-    return np.array(part[rows])
+        some = part[torch.from_numpy(rows).to(part.device)].cpu()
+        return (some.float() if some.dtype == torch.bfloat16 else some).numpy()
+    chosen: NDArray[Any] = np.array(part[rows])
+    return chosen.astype(chosen.dtype.newbyteorder("="))  # torch knows no other
 
 
 def plain_names(names: Any) -> list[Any]:
@@ -131,14 +133,15 @@ def plain_names(names: Any) -> list[Any]:
 def save_outcomes(run: Run, classes: Any, outcomes: Mapping[str, Outcome]) -> None:
     """Write what was measured into a run's folder."""
     tensors = {name: _tensors(outcome) for name, outcome in outcomes.items()}
-    ids = {name: outcome.ids for name, outcome in outcomes.items()}
-    scalars = {"classes": plain_names(classes), "ids": ids}
+    scalars = {"classes": plain_names(classes), "sets": list(outcomes)}
     checkpoint.save(run, run.outcome, tensors, scalars)
 
 
 def _tensors(outcome: Outcome) -> dict[str, Tensor]:
     unsure = outcome.unsure
+    ids = json.dumps(outcome.ids).encode()  # as bytes: a header has no room for millions of names
     arrays: dict[str, NDArray[Any] | None] = {
+        "ids": np.frombuffer(ids, np.uint8).copy(),
         "sizes": outcome.sizes,
         "given": outcome.given,
         "predicted": outcome.predicted,
@@ -166,15 +169,15 @@ def read_outcomes(run: Run) -> tuple[list[Any], dict[str, Outcome]]:
         return [], {}
     groups, scalars = checkpoint.load(run.outcome)
     outcomes = {
-        name: _read({key: tensor.numpy() for key, tensor in groups[name].items()}, ids)
-        for name, ids in scalars["ids"].items()
+        name: _read({key: tensor.numpy() for key, tensor in groups[name].items()})
+        for name in scalars["sets"]
     }
     return scalars["classes"], outcomes
 
 
-def _read(arrays: Mapping[str, NDArray[Any]], ids: list[Any]) -> Outcome:
+def _read(arrays: Mapping[str, NDArray[Any]]) -> Outcome:
     return Outcome(
-        ids=ids,
+        ids=json.loads(arrays["ids"].tobytes()),
         sizes=arrays["sizes"],
         given=arrays["given"],
         predicted=arrays["predicted"],

@@ -57,21 +57,24 @@ class Run:
         self, folder: str | os.PathLike[str], about: Mapping[str, Mapping[str, Any]] | None = None
     ) -> None:
         self.folder = Path(folder)
-        self.about = dict(about or {})
+        self.about: Mapping[str, Mapping[str, Any]] = about or {}
         self.config = self.folder / "config.toml"
         self.log = self.folder / "log.jsonl"
         self.checkpoint = self.folder / "checkpoint.safetensors"
         self.model = self.folder / "model.safetensors"
         self.last = self.folder / "last.safetensors"
         self.outcome = self.folder / "outcome.safetensors"
+        self._lock = FileLock(self.folder / "lock", timeout=0)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep every other process out. A process that dies, however it dies, lets go."""
+        """Keep every other process out. A process that dies, however it dies, lets go.
+
+        Whoever holds it may hold it again, by the same `Run`.
+        """
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            lock = FileLock(self.folder / "lock", timeout=0)
-            lock.acquire()
+            self._lock.acquire()
         except Timeout:
             raise RunError(
                 f"{self.folder} is in use: another process is training in it.",
@@ -85,7 +88,7 @@ class Run:
         try:
             yield
         finally:
-            lock.release()
+            self._lock.release()
 
     def append(self, record: dict[str, Any]) -> None:
         """Add a line to the log, and force it to the disk."""

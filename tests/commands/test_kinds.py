@@ -42,14 +42,16 @@ def test_images(tmp_path, truth):
     _, outcomes = read_outcomes(Run(tmp_path / "a"))
     assert outcomes["train"].unsure.x[0].shape == (24, 3, 8, 8)
     assert outcomes["train"].unsure.x[0].dtype == np.uint8
-    only = [names[5], names[0]]
-    pd.DataFrame({"picture": only, "note": ["x", "y"]}).to_csv(tmp_path / "new.csv", index=False)
+    only = [names[5], names[0], names[5]]  # one of them in two bags
+    notes = ["x", "y", "z"]
+    pd.DataFrame({"picture": only, "note": notes}).to_csv(tmp_path / "new.csv", index=False)
     predict = ["predict", tmp_path / "a", tmp_path / "new.csv", "--keep", "note", "--out"]
     result = run(*predict, tmp_path / "p.csv")
     assert result.exit_code == 0, result.output
     found = pd.read_csv(tmp_path / "p.csv")
     assert list(found) == ["picture", "note", "label", "probability_dark", "probability_bright"]
     assert found["picture"].tolist() == only
+    assert found["note"].tolist() == notes
     run("predict", tmp_path / "a", tmp_path / "files.csv", "--out", tmp_path / "all.csv")
     everything = pd.read_csv(tmp_path / "all.csv").set_index("picture")
     np.testing.assert_allclose(
@@ -88,11 +90,30 @@ def test_signals(tmp_path, truth):
     assert result.exit_code == 0, result.output
     everything = pd.read_csv(tmp_path / "all.csv").set_index("word")
     assert len(everything) == 24
-    # The same signals without bags, sorted, are the same signals.
-    some = frames[frames["word"].isin(["word 2", "word 9"])].drop(columns="bag")
-    some.to_parquet(tmp_path / "some.parquet")
+    # The same signals without bags, sorted, with other columns, in another order.
+    some = frames[frames["word"].isin(["word 2", "word 9"])].assign(mood="good")
+    some[["mood", "right", "left", "time", "word"]].to_parquet(tmp_path / "some.parquet")
     result = run("predict", tmp_path / "a", tmp_path / "some.parquet", "--out", tmp_path / "p.csv")
     assert result.exit_code == 0, result.output
     found = pd.read_csv(tmp_path / "p.csv").set_index("word")
     assert found.index.tolist() == ["word 2", "word 9"]
     pd.testing.assert_frame_equal(found, everything.loc[found.index], atol=1e-5)
+    some.rename(columns={"left": "Left"}).to_parquet(tmp_path / "some.parquet")
+    result = run("predict", tmp_path / "a", tmp_path / "some.parquet", "--out", tmp_path / "q.csv")
+    assert result.exit_code == 1
+    assert "no column 'left'" in result.stderr
+
+
+def test_signals_with_their_truth(tmp_path, truth):
+    rng = np.random.default_rng(0)
+    frames = truth.loc[truth.index.repeat(4)].assign(pitch=rng.normal(size=96))
+    frames = frames.rename_axis("word").reset_index()
+    frames.to_csv(tmp_path / "frames.csv", index=False)
+    given = ["--signal", "word", "--label", "bright"]
+    result = run("train", tmp_path / "frames.csv", *given, *QUICK, "--out", tmp_path / "a")
+    assert result.exit_code == 0, result.output
+    predict = ["predict", tmp_path / "a", tmp_path / "frames.csv", "--out", tmp_path / "p.csv"]
+    result = run(*predict, "--label", "bright")
+    assert result.exit_code == 0, result.output
+    right = np.mean(pd.read_csv(tmp_path / "p.csv")["label"] == truth["bright"])
+    assert f"Accuracy: {right:.2%}" in result.stdout

@@ -102,6 +102,36 @@ def test_a_file_without_a_line_of_names(trained, tmp_path):
     np.testing.assert_allclose(found.iloc[:, 1:], expected(trained, voters()), atol=1e-6)
 
 
+def test_texts_of_digits_stay_texts_without_a_line_of_names(tmp_path):
+    frame = voters().assign(job=lambda f: np.where(f["vote"] == "yes", "007", "x"))
+    files = write(tmp_path, frame)
+    assert run("train", *files, *QUICK, "--out", tmp_path / "a").exit_code == 0
+    some = frame[frame["job"] == "007"][["age", "job"]]
+    some.to_csv(tmp_path / "with.csv", index=False)
+    some.to_csv(tmp_path / "without.csv", index=False, header=False)
+    whole, _ = predicted(tmp_path, tmp_path / "with.csv", out="1.csv")
+    found, result = predicted(tmp_path, tmp_path / "without.csv", "--names", "age,job", out="2.csv")
+    pd.testing.assert_frame_equal(found, whole)
+    assert "not there when" not in result.stderr
+
+
+def test_kept_cells_are_those_of_the_file(trained, tmp_path, monkeypatch):
+    monkeypatch.setattr(_pieces, "MOST_ROWS", 30)
+    large = pd.array([9007199254740993 + i for i in range(50)], dtype="Int64")
+    large[40:] = None  # in the second piece
+    frame = voters(60)[:50].assign(key=large, name="NA")
+    frame.to_parquet(tmp_path / "rows.parquet")
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    for form in ("parquet", "csv"):
+        given = [tmp_path / f"rows.{form}", "--keep", "key,name,age"]
+        path = trained / "kept.parquet"
+        predicted(trained, *given, out=path.name)
+        found = pd.read_parquet(path, dtype_backend="pyarrow")
+        keys = found["key"].astype("string").fillna("").tolist()
+        assert keys == [str(n) for n in range(9007199254740993, 9007199254741033)] + [""] * 10
+        assert found["name"].tolist() == ["NA"] * 50
+
+
 def test_what_was_never_seen_is_said_in_a_line(trained, tmp_path):
     voters().assign(job="astronaut").to_csv(tmp_path / "new.csv", index=False)
     _, result = predicted(trained, tmp_path / "new.csv")

@@ -310,6 +310,96 @@ def test_a_run_in_use_is_not_replaced(tmp_path):
     assert (tmp_path / "a" / "model.safetensors").exists()
 
 
+def test_two_trainings_at_once_take_two_folders(tmp_path):
+    files = write(tmp_path)
+    command = ["train", *files, *QUICK]
+    both = [process(*command, cwd=tmp_path, stderr=subprocess.DEVNULL) for _ in range(2)]
+    assert [training.wait(120) for training in both] == [0, 0]
+    for name in "12":
+        folder = tmp_path / "runs" / name
+        assert {"columns.json", "model.safetensors"} <= {path.name for path in folder.iterdir()}
+
+
+def test_a_folder_where_another_is_about_to_train_is_left_alone(tmp_path):
+    files = write(tmp_path)
+    (tmp_path / "a").mkdir()
+    with Run(tmp_path / "a").locked():
+        result = run("train", *files, *QUICK, "--out", tmp_path / "a")
+        assert result.exit_code == 1
+        assert "is in use" in result.stderr
+        assert [path.name for path in (tmp_path / "a").iterdir()] == ["lock"]
+
+
+def test_what_was_set_aside_before_is_never_touched(tmp_path):
+    files = write(tmp_path)
+    (tmp_path / "a.replaced").mkdir()
+    (tmp_path / "a.replaced" / "thesis.txt").write_text("years of work")
+    assert run("train", *files, *QUICK, "--out", tmp_path / "a").exit_code == 0
+    result = run("train", *files, *QUICK, "--out", tmp_path / "a", "--force")
+    assert result.exit_code == 1
+    assert "a.replaced holds a run" in result.stderr
+    assert (tmp_path / "a" / "model.safetensors").exists()
+    assert (tmp_path / "a.replaced" / "thesis.txt").exists()
+
+
+def test_folders_by_another_name(tmp_path, monkeypatch):
+    files = write(tmp_path)
+    for name in ("real", "here"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    result = run("train", *files, *QUICK, "--learning-rate", "9e5", "--out", tmp_path / "link")
+    assert result.exit_code == 1, result.output  # the loss, and not the link
+    for force in ([], ["--force"]):
+        result = run("train", *files, *QUICK, "--out", tmp_path / "link", *force)
+        assert result.exit_code == 0, result.output
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real" / "model.safetensors").exists()
+    monkeypatch.chdir(tmp_path / "here")
+    for force in ([], ["--force"]):
+        result = run("train", *files, *QUICK, "--out", ".", *force)
+        assert result.exit_code == 0, result.output
+    assert (tmp_path / "here" / "model.safetensors").exists()
+    assert not list(tmp_path.glob("*.replaced"))
+
+
+def test_a_preset_goes_over_a_whole_configuration(trained, tmp_path):
+    options = ["--preset", "paper", "--epochs", 1, "--threads", 1, "--device", "cpu"]
+    result = run("train", trained / "a" / "config.toml", *options, "--out", tmp_path / "a")
+    assert result.exit_code == 0, result.output
+    train = config_of(tmp_path / "a")["train"]
+    wanted = TrainConfig.preset("paper", epochs=1, threads=1, device="cpu")
+    assert TrainConfig.from_dict(train) == wanted
+
+
+def test_whole_numbers_may_name_bags_and_classes(tmp_path):
+    """In Parquet as numbers, in CSV as texts, counted from labels as numbers again."""
+    frame = voters().replace({"vote": {"no": 0, "yes": 1}})
+    files = write(tmp_path, frame)
+    frame.to_parquet(tmp_path / "rows.parquet")
+    table = pd.read_csv(tmp_path / "wards.csv").assign(population=9)
+    table.to_csv(tmp_path / "more.csv", index=False)
+    rows, bag = tmp_path / "rows.parquet", ["--bag", "ward"]
+    given = ["--proportions", tmp_path / "more.csv", "--classes", "0,1", "--exclude", "id,vote"]
+    result = run("train", rows, *bag, *given, *QUICK[2:], "--out", tmp_path / "wide")
+    assert result.exit_code == 0, result.output
+    result = run("train", rows, *bag, "--label", "vote", *QUICK, "--out", tmp_path / "counted")
+    assert result.exit_code == 0, result.output
+    for name in ("wide", "counted"):
+        known = ["--proportions", files[-1], "--label", "vote", "--out", tmp_path / f"{name}.csv"]
+        result = run("predict", tmp_path / name, rows, *known)
+        assert result.exit_code == 0, result.output
+        found = pd.read_csv(tmp_path / f"{name}.csv")
+        counts = pd.crosstab(frame["ward"], found["label"])
+        np.testing.assert_array_equal(counts, pd.crosstab(frame["ward"], frame["vote"]))
+
+
+def test_test_bags_need_no_labels(tmp_path):
+    files = write(tmp_path, split=lambda ward: "test" if ward < 5 else "train")
+    result = run("train", *files, *QUICK, "--out", tmp_path / "a")
+    assert result.exit_code == 0, result.output
+    assert "test_error" in records(tmp_path / "a")[-1]
+
+
 @pytest.mark.parametrize(
     ("before", "after", "problem"),
     [

@@ -9,9 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from apportion.data import _pieces as pieces
-from apportion.data._pieces import open_pieces
+from apportion.data._pieces import open_nameless, open_pieces
 from apportion.data.benchmarks import DataError
-from apportion.data.tables import read_nameless
 
 
 @pytest.fixture
@@ -78,8 +77,12 @@ def test_a_frame_is_left_as_it_was(frame):
 def test_files_without_names_are_read_as_if_they_had_them(tmp_path):
     path = tmp_path / "iris.data"
     path.write_text("|a remark, with a comma\n1, x\n2, y\n")
-    frame = read_nameless(path, ["number", "letter"])
+    opened = open_nameless(path, ["number", "letter"])
+    ((first, frame),) = opened.read(opened.names)
+    assert first == 0
     assert frame.to_dict("list") == {"number": [1, 2], "letter": ["x", "y"]}
+    ((_, frame),) = opened.read(opened.names, ["number"])
+    assert frame["number"].tolist() == ["1", "2"]
 
 
 @pytest.mark.parametrize(
@@ -95,4 +98,22 @@ def test_files_without_names_are_read_as_if_they_had_them(tmp_path):
 def test_names_that_do_not_fit_are_refused(tmp_path, name, names, problem):
     (tmp_path / "iris.data").write_text("1,x\n")
     with pytest.raises(DataError, match=re.escape(problem)):
-        read_nameless(tmp_path / name, names)
+        open_nameless(tmp_path / name, names)
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_cells_can_be_written_as_they_are(tmp_path, monkeypatch, form):
+    """Large whole numbers with gaps below them, and texts that pandas takes for gaps."""
+    monkeypatch.setattr(pieces, "MOST_ROWS", 2)
+    large = pd.array([9007199254740993, 1, None, 3], dtype="Int64")
+    frame = pd.DataFrame({"id": large, "name": ["NA", "007", "null", ""], "other": 1.5})
+    path = tmp_path / f"table.{form}"
+    getattr(frame, f"to_{form}")(path, index=False)
+    read = list(open_pieces(path).read_as_written(["name", "id"]))
+    assert [len(piece) for piece in read] == [2, 2]
+    whole = pd.concat(read)
+    assert list(whole) == ["name", "id"]
+    whole.to_csv(tmp_path / "again.csv", index=False)
+    again = pd.read_csv(tmp_path / "again.csv", dtype=str, na_filter=False)
+    assert again["id"].tolist() == ["9007199254740993", "1", "", "3"]
+    assert again["name"].tolist() == ["NA", "007", "null", ""]

@@ -93,7 +93,7 @@ def check(
     if columns is not None:
         typer.echo(f"learned from   {_columns(columns)}")
     if source.kind == "signals":
-        typer.echo(f"learned from   {', '.join(source.channels())}")
+        typer.echo(f"learned from   {', '.join(source.channels_in(source.table()))}")
     if splits:
         typer.echo("split          " + " · ".join(f"{n} {b.n_bags:,}" for n, b in splits.items()))
     doubts = list(_doubts(bags, columns))

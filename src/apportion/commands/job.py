@@ -130,7 +130,10 @@ class Job:
         if columns is not None and columns.codes and net == "mlp":
             options["categories"] = columns.codes
         model = build(net, whole, seed=config.seed, **options)
-        about = {"data": self.source.resolved().to_dict(), "model": chosen}
+        source = self.source.resolved()
+        if source.kind == "signals":  # so that they are found again by name, in any order
+            source = replace(source, channels=tuple(source.channels_in(source.table())))
+        about = {"data": source.to_dict(), "model": chosen}
         return Prepared(bags, columns, model, method, config, about)
 
     def _config(self, n_instances: int) -> TrainConfig:

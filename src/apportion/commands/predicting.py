@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import repeat
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,13 @@ from numpy.typing import NDArray
 from apportion.commands.job import read_config
 from apportion.commands.source import Source
 from apportion.data._named_bags import name_bags
+from apportion.data._pieces import Pieces
 from apportion.data.benchmarks import DataError
 from apportion.data.images import read_images
 from apportion.data.signals import read_signals
-from apportion.data.tables import read_pieces
 from apportion.errors import suggestion
 from apportion.estimator import LLPClassifier
-from apportion.run import Run
+from apportion.run import Run, RunError
 
 __all__ = ["Wanted", "write_predictions"]
 
@@ -50,9 +51,10 @@ class Wanted:
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """Some rows: their columns that are not learned from, and their instances."""
+    """Some rows."""
 
-    frame: pd.DataFrame
+    frame: pd.DataFrame  # their columns
+    kept: pd.DataFrame  # those to be written again, as they were
     instances: Any
 
 
@@ -73,7 +75,7 @@ def write_predictions(
             if wanted.label is not None:
                 correct += _count_right(classifier, labels, piece.frame[wanted.label], wanted)
             n_rows += len(labels)
-            frame = piece.frame[_kept(source, wanted)].reset_index(drop=True)
+            frame = piece.kept.reset_index(drop=True)
             frame["label"] = labels
             for name, column in zip(classifier.classes_.tolist(), likely.T, strict=True):
                 frame[f"probability_{name}"] = column.astype(np.float32)
@@ -93,10 +95,8 @@ def _source_of(run: Run, wanted: Wanted) -> Source:
             "say how files become what it learned from.",
             "Predict in Python: LLPClassifier.load takes the folder.",
         )
-    alike = ("bag", "images", "file", "size", "signal", "order", "classes")
+    alike = ("bag", "images", "file", "size", "signal", "order", "channels", "classes")
     own = {name: data[name] for name in alike if name in data}
-    if "signal" in data:
-        own["exclude"] = data.get("exclude", ())
     given = {"bag": wanted.bag, "images": wanted.images, "size": wanted.size}
     own |= {name: value for name, value in given.items() if value is not None}
     return Source.from_dict({**own, "rows": wanted.rows, "names": wanted.names})
@@ -112,51 +112,67 @@ def _kept(source: Source, wanted: Wanted) -> list[str]:
 
 
 def _pieces(classifier: LLPClassifier, source: Source, wanted: Wanted) -> Iterator[Piece]:
-    named = _kept(source, wanted)
-    named += [] if wanted.label is None else [wanted.label]
-    named += [] if wanted.proportions is None else [source.bag]
-    columns = classifier.columns_
-    learned = () if columns is None else columns.names
-    numeric = () if columns is None else columns.numeric
-    texts = {*named, *(() if columns is None else columns.categorical)} - {*numeric}
-    frames = read_pieces(source.table(), texts)
+    table, columns = source.table(), classifier.columns_
+    if source.kind == "table" and columns is None:
+        raise RunError(
+            f"the run has no columns.json, which says how {source.rows} is to be read.",
+            "Put the file back into its folder.",
+        )
+    keep = _kept(source, wanted)
+    texts = [] if wanted.label is None else [wanted.label]
+    texts += [] if wanted.proportions is None else [source.bag]
+    learned = source.channels if columns is None else columns.names
+    _check_there(table, learned, "which was learned from")
+    _check_there(table, [*keep, *texts])
+    texts += keep[:1] if columns is None else columns.categorical  # names of files or signals
+    pieces = zip(
+        (frame for _, frame in table.read(table.names, set(texts))),
+        table.read_as_written(keep) if keep else repeat(None),
+        strict=False,  # an endless one
+    )
+    frames: Iterator[Any]
+    frames = ((frame, frame[[]] if kept is None else kept) for frame, kept in pieces)
     if wanted.proportions is not None or source.kind != "table":
         # Counts are met by all rows of a bag together, and signals by all of their frames.
-        frames = iter([pd.concat(list(frames), ignore_index=True)])
-    for frame in frames:
+        frames = _joined(list(frames))
+    for frame, kept in frames:
         if not len(frame):
             continue
-        _check_there(frame, learned, source, "which was learned from")
-        _check_there(frame, named, source)
         if source.kind == "table":
-            yield Piece(frame, frame[list(learned)] if learned else frame.to_numpy(np.float32))
+            yield Piece(frame, kept, frame[list(learned)])
         else:
-            yield _not_a_table(frame, source, named)
+            yield _not_a_table(frame, kept, source)
 
 
-def _not_a_table(frame: pd.DataFrame, source: Source, named: Sequence[str]) -> Piece:
+def _joined(pairs: list[tuple[pd.DataFrame, pd.DataFrame]]) -> Iterator[Any]:
+    if pairs:
+        yield tuple(pd.concat(each, ignore_index=True) for each in zip(*pairs, strict=True))
+
+
+def _not_a_table(frame: pd.DataFrame, kept: pd.DataFrame, source: Source) -> Piece:
     """Read images or signals, none of which needs a bag to be predicted."""
-    key = named[0]
-    first = frame.drop_duplicates(key).reset_index(drop=True)
     one_bag: dict[str, Any] = {"bag": ALL, "proportions": {0: [1.0]}}
     if source.images is not None:
         size = None if source.size is None else (source.size[0], source.size[-1])
-        table = first.assign(**{ALL: 0})
-        bags = read_images(source.images, table, file=key, size=size, **one_bag)
-    else:
-        others = {source.bag, *named[1:], *source.exclude}.intersection(frame.columns)
-        table = frame.drop(columns=list(others)).assign(**{ALL: 0})
-        bags = read_signals(table, signal=key, order=source.order, **one_bag)
-    return Piece(first, bags.x)
+        place, files = pd.factorize(frame[source.file])  # a file may stand in several bags
+        table = pd.DataFrame({source.file: files, ALL: 0})
+        bags = read_images(source.images, table, file=source.file, size=size, **one_bag)
+        return Piece(frame, kept, bags.x[place])
+    key = str(source.signal)
+    named = [key, *([] if source.order is None else [source.order]), *source.channels]
+    table = frame[named].assign(**{ALL: 0})
+    bags = read_signals(table, signal=key, order=source.order, **one_bag)
+    first = ~frame.duplicated(key).to_numpy()
+    return Piece(frame[first], kept[first], bags.x)
 
 
-def _check_there(frame: pd.DataFrame, names: Sequence[str], source: Source, why: str = "") -> None:
-    missing = [name for name in names if name not in frame.columns]
+def _check_there(table: Pieces, names: Sequence[str], why: str = "") -> None:
+    missing = [name for name in names if name not in table.names]
     if missing:
         more = f", nor {len(missing) - 1} others" if len(missing) > 1 else ""
         raise DataError(
-            f"{source.rows} has no column {missing[0]!r}{more}{', ' + why if why else ''}.",
-            suggestion(missing[0], map(str, frame.columns)),
+            f"{table.source} has no column {missing[0]!r}{more}{', ' + why if why else ''}.",
+            suggestion(missing[0], table.names),
         )
 
 
@@ -184,6 +200,8 @@ def _under_counts(
     from_csv = not source.rows.lower().endswith(".parquet")
     given = replace(source, proportions=wanted.proportions).proportions_table()
     ids, table = name_bags(rows, given, source.bag, from_csv=from_csv)
+    by_text = {str(name): name for name in classifier.classes_.tolist()}  # 0 may stand as '0'
+    table = table.set_axis([by_text.get(str(name), name) for name in table.columns], axis=1)
     if wanted.normalize:
         table = table.div(table.sum(axis=1), axis=0)
     return classifier.predict(piece.instances, bags=ids, proportions=table)
@@ -202,8 +220,9 @@ def _check_out(out: Path, wanted: Wanted, *, force: bool) -> None:
         raise DataError(f"--out {out} is there already.", "Pass another, or --force to replace it.")
     if not out.parent.is_dir():
         raise DataError(f"--out {out} is in a folder that does not exist.", "Make the folder.")
-    if out.exists() and out.samefile(wanted.rows):
-        raise DataError(f"--out {out} would replace the rows themselves.", "Pass another.")
+    for what, path in (("rows", wanted.rows), ("proportions", wanted.proportions)):
+        if path is not None and os.path.realpath(path) == os.path.realpath(out):
+            raise DataError(f"--out {out} would replace the {what} themselves.", "Pass another.")
     for name in wanted.keep:
         if name == "label" or name.startswith("probability_"):
             raise DataError(

@@ -15,24 +15,21 @@ import pandas as pd
 
 from apportion.bags import Bags
 from apportion.config import ConfigError
+from apportion.data._names import as_numbers
+from apportion.data._pieces import Pieces, named, open_nameless, open_pieces
+from apportion.data._proportion_tables import read_splits
 from apportion.data.benchmarks import DataError
 from apportion.data.columns import Columns
 from apportion.data.images import read_images
 from apportion.data.signals import read_signals
-from apportion.data.tables import (
-    column_names,
-    read_bags,
-    read_nameless,
-    read_pieces,
-    read_splits,
-)
+from apportion.data.tables import read_bags
 from apportion.errors import suggestion
 
 __all__ = ["SPLITS", "Source"]
 
 SPLITS = ("train", "valid", "test")
 PATHS = ("rows", "proportions", "images")
-LISTS = ("classes", "exclude", "names", "size")
+LISTS = ("channels", "classes", "exclude", "names", "size")
 
 
 @dataclass(frozen=True)
@@ -59,6 +56,7 @@ class Source:
     size: tuple[int, ...] | None = None  # (height, width)
     signal: str | None = None  # the column of the ids of signals, if the rows are their frames
     order: str | None = None
+    channels: tuple[str, ...] = ()  # of signals; by default all columns that are not named above
 
     def __post_init__(self) -> None:
         """Check that the options go together."""
@@ -67,8 +65,8 @@ class Source:
                 "rows are image files (images) and frames of signals (signal) at once.",
                 "Pass one of the two.",
             )
-        for name, needs in (("size", "images"), ("order", "signal")):
-            if getattr(self, name) is not None and getattr(self, needs) is None:
+        for name, needs in (("size", "images"), ("order", "signal"), ("channels", "signal")):
+            if getattr(self, name) and getattr(self, needs) is None:
                 raise ConfigError(f"{name} is given, but no {needs}.", f"Pass {needs} as well.")
         if self.exclude and self.kind == "images":
             raise ConfigError(
@@ -141,7 +139,7 @@ class Source:
             Those that were learned before.
         """
         table = self.table()
-        there = column_names(table)
+        there = named(table.names, table.source)
         if self.bag not in there:
             raise DataError(
                 f"{self.rows} has no column {self.bag!r}.",
@@ -167,7 +165,9 @@ class Source:
             size = None if self.size is None else (self.size[0], self.size[-1])
             return read_images(self.images, table, file=self.file, size=size, **options), None
         if self.signal is not None:
-            frames = self.without_excluded(table)
+            own = [self.signal, self.bag, self.label, self.order]
+            wanted = [*(name for name in own if name is not None), *self.channels_in(table)]
+            frames = replace(table, names=wanted)
             return read_signals(frames, signal=self.signal, order=self.order, **options), None
         chosen: Any = columns
         if columns is None and self.exclude:
@@ -176,35 +176,38 @@ class Source:
         self._check_for_the_truth(found.bags, found.columns)
         return found.bags, found.columns
 
-    def channels(self) -> list[str]:
+    def channels_in(self, table: Pieces) -> list[str]:
         """Give the columns of signals that are learned from."""
+        for name in self.channels:
+            if name not in table.names:
+                raise DataError(
+                    f"{self.rows} has no column {name!r}, a channel that was learned from.",
+                    suggestion(name, table.names),
+                )
         own = (self.bag, self.label, self.signal, self.order, *self.exclude)
-        return [name for name in column_names(self.table()) if name not in own]
-
-    def without_excluded(self, table: str | pd.DataFrame) -> str | pd.DataFrame:
-        """Give the frames of signals less the columns that are not to be learned from."""
-        if not self.exclude:
-            return table
-        named = [name for name in (self.signal, self.bag, self.label) if name is not None]
-        pieces = read_pieces(table, named)
-        return pd.concat([p.drop(columns=[*self.exclude], errors="ignore") for p in pieces])
+        others = [name for name in named(table.names, table.source) if name not in own]
+        return list(self.channels or others)
 
     def proportions_table(self) -> str | pd.DataFrame | None:
         """Give the table of proportions, less the columns that are no classes."""
         if self.proportions is None or not self.classes:
             return self.proportions
-        there = column_names(self.proportions)
+        pieces = open_pieces(self.proportions)
         for name in (self.bag, *self.classes):
-            if name not in there:
+            if name not in pieces.names:
                 raise DataError(
-                    f"{self.proportions} has no column {name!r}.", suggestion(name, there)
+                    f"{self.proportions} has no column {name!r}.", suggestion(name, pieces.names)
                 )
-        table = pd.concat(list(read_pieces(self.proportions, there)), ignore_index=True)
+        read = [piece for _, piece in pieces.read(pieces.names, pieces.names)]
+        table = pd.concat(read, ignore_index=True)
+        if pieces.is_csv:  # in which numbers are texts, and mean numbers
+            ids = table[self.bag].tolist()
+            table[self.bag] = pd.Series(as_numbers(ids) or ids, dtype=object)
         return table[[self.bag, *self.classes]]
 
-    def table(self) -> str | pd.DataFrame:
-        """Give the path of the rows, or what is in them if their columns have no names there."""
-        return read_nameless(self.rows, self.names) if self.names else self.rows
+    def table(self) -> Pieces:
+        """Open the table of the rows."""
+        return open_nameless(self.rows, self.names) if self.names else open_pieces(self.rows)
 
     def _check_for_the_truth(self, bags: Bags, columns: Columns) -> None:
         """A column that holds the classes themselves would be learned from, and look splendid."""

@@ -221,8 +221,8 @@ def train(
         free = {name: sections["train"].pop(name) for name in ("device", "threads")}
         options = [name for own in sections.values() for name, v in own.items() if v is not None]
         _check_alone(source, out, [*given, *options, *(["force"] if force else [])])
-        run = Run(resume)
-        job = _changed(job_of_run(run), {"train": free})
+        out = resume
+        job = _changed(job_of_run(Run(resume)), {"train": free})
     elif source is None:
         raise ConfigError(
             "neither rows nor a configuration are given.",
@@ -235,8 +235,8 @@ def train(
         else:
             job = Job(Source(str(source), **given))
         job = _changed(job, sections)
-        run = Run(_free_folder(out, force=force))
-    train_job(job, run, resuming=resume is not None, force=force, tensorboard=tensorboard)
+        _check_free(out, force=force)
+    train_job(job, out, resuming=resume is not None, force=force, tensorboard=tensorboard)
 
 
 def _check_alone(source: Path | None, out: Path | None, options: list[str]) -> None:
@@ -261,25 +261,22 @@ def _changed(job: Any, sections: dict[str, dict[str, Any]]) -> Any:
     for section, options in sections.items():
         own = {name: value for name, value in options.items() if value is not None}
         before = dict(getattr(job, section))
-        if "name" in own:  # another method has other settings
+        if "name" in own or "preset" in own:  # which has other settings
             before = {}
         changes[section] = {**before, **own}
     return replace(job, **changes)
 
 
-def _free_folder(out: Path | None, *, force: bool) -> Path:
-    """Give a folder for a new run. What it holds is removed only when training begins."""
+def _check_free(out: Path | None, *, force: bool) -> None:
+    """See to the folder before anything is read. What it holds stays until training has begun."""
     from apportion.commands.training import EVENTS, OWN_FILES
     from apportion.run import RunError
 
     if out is None:
-        number = 1
-        while Path("runs", str(number)).exists():
-            number += 1
-        return Path("runs", str(number))
+        return
     if out.exists() and not out.is_dir():
         raise RunError(f"--out {out} is a file.", "Pass a folder, which need not exist yet.")
-    there = sorted(path.name for path in out.glob("*")) if out.exists() else []
+    there = sorted(path.name for path in out.glob("*") if path.name != "lock")
     strange = [name for name in there if name not in (*OWN_FILES, EVENTS)]
     if strange:
         raise RunError(
@@ -292,4 +289,3 @@ def _free_folder(out: Path | None, *, force: bool) -> Path:
             f"Go on with it: apportion train --resume {out}; or pass another folder, or --force to "
             "replace it.",
         )
-    return out

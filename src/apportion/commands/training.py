@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import logging
+import os
+import shlex
 import shutil
 import signal
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import count
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -18,7 +22,7 @@ from apportion._trained import read_columns, save_columns
 from apportion.commands.job import Job, Prepared
 from apportion.commands.source import Source
 from apportion.engine.progress import announce
-from apportion.run import Run
+from apportion.run import Run, RunError
 from apportion.train import History, fit
 
 __all__ = ["EVENTS", "OWN_FILES", "train_job"]
@@ -32,11 +36,15 @@ OWN_FILES = {"columns.json", "config.toml", "lock", "log.jsonl", "report.html"} 
 }
 
 
-def train_job(job: Job, run: Run, *, resuming: bool, force: bool, tensorboard: bool) -> None:
+def train_job(
+    job: Job, out: Path | None, *, resuming: bool, force: bool, tensorboard: bool
+) -> None:
     """Train in a folder, and say what came out.
 
     Parameters
     ----------
+    out : Path, optional
+        The folder; by default the first of runs/1, runs/2 and so on that is not there.
     resuming : bool
         Whether the folder holds the run already, and it is to go on.
     force : bool
@@ -44,18 +52,21 @@ def train_job(job: Job, run: Run, *, resuming: bool, force: bool, tensorboard: b
     tensorboard : bool
         Whether to log for TensorBoard as well.
     """
-    if resuming and run.outcome.exists():
-        typer.echo(
-            f"{run.folder} is finished: {len(run.records())} epochs. There is nothing to do."
-        )
+    if resuming and out is not None and Run(out).outcome.exists():
+        epochs = len(Run(out).records())
+        typer.echo(f"{out} is finished: {epochs} epochs. There is nothing to do.")
         return
     with ExitStack() as stack:
         stack.enter_context(_log_shown())
-        found = job.prepare(read_columns(run) if resuming else None)
+        known = read_columns(Run(out)) if resuming and out is not None else None
+        found = job.prepare(known)
         bags, config = found.bags, found.config
         interruption = stack.enter_context(_interruptible())
-        if not resuming:
-            stack.enter_context(_new_folder(run, force=force))
+        if out is not None and resuming:
+            run = Run(out)
+        else:
+            run = stack.enter_context(_new_run(out, force=force))
+            run.about = found.about
             if found.columns is not None:
                 save_columns(run, found.columns)
         log_events = None
@@ -76,41 +87,70 @@ def train_job(job: Job, run: Run, *, resuming: bool, force: bool, tensorboard: b
                 bags.get("test"),
                 method=found.method,
                 config=config,
-                run=Run(run.folder, found.about),
+                run=run,
                 on_epoch=on_epoch,
             )
         except KeyboardInterrupt:
             typer.echo(_stopped(run, config.epochs), err=True)
             raise typer.Exit(INTERRUPTED) from None
+        finally:
+            interruption.over = True
     typer.echo(_told(run, history, job.source))
     if tensorboard:
-        typer.echo(f"  tensorboard --logdir {run.folder / EVENTS}")
+        typer.echo(f"  tensorboard --logdir {shlex.quote(str(run.folder / EVENTS))}")
 
 
 @contextmanager
-def _new_folder(run: Run, *, force: bool) -> Iterator[None]:
-    """Make the folder of a new run; if it fails before its first epoch ends, leave all as it was.
+def _new_run(out: Path | None, *, force: bool) -> Iterator[Run]:
+    """Make the folder of a new run, and keep others out of it.
 
-    The run that it replaces is set aside until then.
+    If the run fails before its first epoch ends, all is left as it was: a run that it replaces is
+    set aside until then.
     """
-    folder, aside = run.folder, run.folder.with_name(f"{run.folder.name}.replaced")
-    existed = folder.exists()
-    if existed and force:
-        with run.locked():  # which fails if somebody is training there
-            shutil.rmtree(aside, ignore_errors=True)
-        folder.rename(aside)
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = _claimed() if out is None else Path(os.path.realpath(out))
+    aside = folder.with_name(f"{folder.name}.replaced")
+    replaces = force and any(path.name != "lock" for path in folder.glob("*"))
+    made = out is None or replaces or not folder.exists()
+    if replaces:
+        if aside.exists():
+            raise RunError(
+                f"{aside} holds a run that was to be replaced by one that was cut short.",
+                "Put it back in its place, or remove it.",
+            )
+        with Run(folder).locked():  # which fails if somebody is training there
+            folder.rename(aside)
+    run, is_ours = Run(folder if out is None or replaces else out), False
     try:
-        yield
+        with run.locked():
+            if any(path.name != "lock" for path in folder.glob("*")):
+                raise RunError(
+                    f"{run.folder} holds a run that another process has begun by now.",
+                    "Pass another folder.",
+                )
+            is_ours = True
+            yield run
     finally:
-        if run.records():
-            shutil.rmtree(aside, ignore_errors=True)
-        else:
+        if is_ours and run.records():
+            if replaces:
+                shutil.rmtree(aside)
+        elif is_ours:
             shutil.rmtree(folder)
-            if aside.exists():
-                aside.rename(folder)
-            elif existed:
+            if not made:
                 folder.mkdir()
+        if replaces and aside.exists() and not folder.exists():
+            aside.rename(folder)
+
+
+def _claimed() -> Path:
+    """Make the first folder of runs/1, runs/2 and so on that nobody else has made."""
+    for number in count(1):
+        folder = Path("runs", str(number))
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        return folder
+    raise AssertionError  # for type checkers: numbers do not end
 
 
 def _stopped(run: Run, epochs: int) -> str:
@@ -119,19 +159,19 @@ def _stopped(run: Run, epochs: int) -> str:
         return "\nStopped before the first epoch ended: nothing is kept."
     return (
         f"\nStopped after {done} of {epochs} epochs. To go on:\n"
-        f"  apportion train --resume {run.folder}"
+        f"  apportion train --resume {shlex.quote(str(run.folder))}"
     )
 
 
 def _plan(run: Run, found: Prepared) -> str:
     """One sentence on what is about to happen."""
     train, config = found.bags["train"], found.config
-    held_out = [f"{b.n_bags:,} of {name}" for name, b in found.bags.items() if name != "train"]
+    others = [f"{b.n_bags:,} of {name}" for name, b in found.bags.items() if name != "train"]
     return (
-        f"Learning {train.n_classes} classes from {train.n_bags:,} bags of "
-        f"{train.n_instances:,} rows in all{' beside ' + ', '.join(held_out) if held_out else ''}: "
-        f"{found.about['model']['net']}, {config.batch_size:,} rows a step, "
-        f"{config.epochs} epochs, in {run.folder}"
+        f"Learning from {train.n_instances:,} rows in bags: {train.n_bags:,} of train"
+        f"{''.join(', ' + other for other in others)}. Classes: {train.n_classes}. Network: "
+        f"{found.about['model']['net']}. Epochs: {config.epochs}, {config.batch_size:,} rows a "
+        f"step. Folder: {run.folder}"
     )
 
 
@@ -147,10 +187,12 @@ def _told(run: Run, history: History, source: Source) -> str:
     accuracies = [f"{what} {record[name]:.1%}" for name, what in known.items() if name in record]
     if accuracies:
         chosen += f" Accuracy: {', '.join(accuracies)}."
+    folder, rows = (shlex.quote(str(path)) for path in (run.folder, source.rows))
+    named = f" --names {shlex.quote(','.join(source.names))}" if source.names else ""
     return (
         f"{chosen}\nThe model is in {run.folder}. Next:\n"
-        f"  apportion report {run.folder}\n"
-        f"  apportion predict {run.folder} {source.rows} --out predictions.csv"
+        f"  apportion report {folder}\n"
+        f"  apportion predict {folder} {rows}{named} --out predictions.csv"
     )
 
 
@@ -175,9 +217,11 @@ class _Interruption:
     """Ctrl-C: the first ends training after the epoch, when it can be left; the second at once."""
 
     def __init__(self) -> None:
-        self.asked = False
+        self.asked = self.over = False
 
     def ask(self, number: int, frame: FrameType | None) -> None:
+        if self.over:  # and what is left takes a moment, which must not be cut short
+            return
         if self.asked:
             signal.default_int_handler(number, frame)
         self.asked = True

@@ -17,7 +17,7 @@ from apportion.errors import suggestion
 
 
 def read_columns(
-    table: str | os.PathLike[str] | pd.DataFrame,
+    table: str | os.PathLike[str] | pd.DataFrame | Pieces,
     names: Iterable[str | None],
     *,
     values: str | None = None,

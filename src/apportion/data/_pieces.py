@@ -7,9 +7,9 @@ import os
 import re
 import warnings
 import zlib
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +128,13 @@ def nameless_options(path: Path, names: Collection[str]) -> dict[str, Any]:
     return {**options, "names": columns}
 
 
+def open_nameless(rows: str | os.PathLike[str], names: Collection[str]) -> Pieces:
+    """Open a file of commas that has no line of names."""
+    path = Path(rows).expanduser()
+    options = nameless_options(path, names)
+    return Pieces(str(path), list(options["names"]), path=path, options=options)
+
+
 def distinct_names(names: Iterable[Any], source: str) -> list[str]:
     names = list(names)
     with naming(source):
@@ -152,6 +159,7 @@ class Pieces:
     names: list[str]  # of its columns
     frame: pd.DataFrame | None = None
     path: Path | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)  # how pandas is to read the file
 
     @property
     def is_csv(self) -> bool:
@@ -170,7 +178,7 @@ class Pieces:
             In a CSV file their cells are kept as they stand.
         """
         pieces: Iterator[pd.DataFrame]
-        n_rows = min(max(CELLS // max(len(self.names), 1), 1), MOST_ROWS)
+        n_rows = self._rows_of_a_piece()
         if self.frame is not None:
             whole = self.frame
             pieces = (whole.iloc[k : k + n_rows] for k in range(0, len(whole), n_rows))
@@ -186,11 +194,26 @@ class Pieces:
                 said = first
                 log.info("%s: %s rows", self.source, f"{first:,}")
 
-    def _read_csv(self, n_rows: int, dtype: Any) -> Iterator[pd.DataFrame]:
+    def read_as_written(self, names: Collection[str]) -> Iterator[pd.DataFrame]:
+        """Give the same pieces with these columns alone, whose cells can be written as they are."""
+        n_rows = self._rows_of_a_piece()
+        if self.frame is not None:
+            whole = self.frame[list(names)]
+            return (whole.iloc[k : k + n_rows] for k in range(0, len(whole), n_rows))
+        if self.is_csv:
+            pieces = self._read_csv(n_rows, str, na_filter=False)
+            return (piece[list(names)] for piece in pieces)
+        return self._read_parquet(n_rows, list(names), types_mapper=pd.ArrowDtype)
+
+    def _rows_of_a_piece(self) -> int:
+        return min(max(CELLS // max(len(self.names), 1), 1), MOST_ROWS)
+
+    def _read_csv(self, n_rows: int, dtype: Any, **more: Any) -> Iterator[pd.DataFrame]:
         # Without index_col pandas takes cells past the names for those of an index, and with
         # usecols it drops them silently. With low_memory a column may be of several types.
         assert self.path is not None
         options: Any = {"index_col": False, "low_memory": False, "chunksize": n_rows}
+        options |= {**self.options, **more}
         with reading(self.path):
             reader = pd.read_csv(self.path, dtype=dtype, **options)
         with reader:
@@ -201,7 +224,9 @@ class Pieces:
                     return
                 yield piece
 
-    def _read_parquet(self, n_rows: int, names: list[str]) -> Iterator[pd.DataFrame]:
+    def _read_parquet(
+        self, n_rows: int, names: list[str], **options: Any
+    ) -> Iterator[pd.DataFrame]:
         assert self.path is not None
         with reading(self.path):
             # Otherwise pyarrow reads whole row groups, and keeps them.
@@ -215,12 +240,16 @@ class Pieces:
                         return
                     # Without the notes of pandas, in which some columns are an index.
                     whole = pa.Table.from_batches([batch]).replace_schema_metadata(None)
-                    piece = whole.to_pandas()
+                    piece = whole.to_pandas(**options)
                 yield piece
 
 
-def open_pieces(rows: str | os.PathLike[str] | pd.DataFrame, index: Collection[str]) -> Pieces:
+def open_pieces(
+    rows: str | os.PathLike[str] | pd.DataFrame | Pieces, index: Collection[str] = ()
+) -> Pieces:
     """Open a table. `index` are names that may also be those of a frame's index."""
+    if isinstance(rows, Pieces):
+        return rows
     if isinstance(rows, pd.DataFrame):
         levels = [
             name for name in rows.index.names if str(name) in index and name not in rows.columns

@@ -86,7 +86,9 @@ def read_table(
 def _read(path: Path, **options: Any) -> pd.DataFrame:
     with reading(path):
         csv = path.suffix.lower() != ".parquet"
-        frame: pd.DataFrame = pd.read_csv(path, **options) if csv else pd.read_parquet(path)
+        frame: pd.DataFrame = (
+            pd.read_csv(path, low_memory=False, **options) if csv else pd.read_parquet(path)
+        )
     # An index that was saved is a column like others.
     return frame if isinstance(frame.index, pd.RangeIndex) else frame.reset_index()
 

@@ -19,6 +19,7 @@ from apportion.bags import Bags
 from apportion.data._files import DataError
 from apportion.data._image_files import ImageFiles, pillow
 from apportion.data._named_bags import agreed, name_bags, name_classes, read_columns
+from apportion.data._pieces import Pieces
 from apportion.data._row_store import check_store
 
 __all__ = ["read_images"]
@@ -26,7 +27,7 @@ __all__ = ["read_images"]
 
 def read_images(
     folder: str | os.PathLike[str],
-    table: str | os.PathLike[str] | pd.DataFrame,
+    table: str | os.PathLike[str] | pd.DataFrame | Pieces,
     *,
     bag: str = "bag",
     file: str = "file",

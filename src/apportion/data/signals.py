@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from apportion.bags import Bags
 from apportion.data._files import DataError
 from apportion.data._named_bags import agreed, name_bags, name_classes, read_columns
-from apportion.data._pieces import named
+from apportion.data._pieces import Pieces, named
 
 __all__ = ["pad", "read_signals"]
 
@@ -104,7 +104,7 @@ def _as_signal(i: int, given: ArrayLike) -> Frames:
 
 
 def read_signals(
-    rows: str | os.PathLike[str] | pd.DataFrame,
+    rows: str | os.PathLike[str] | pd.DataFrame | Pieces,
     *,
     signal: str,
     bag: str,

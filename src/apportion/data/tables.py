@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
 from pathlib import Path
@@ -24,20 +24,13 @@ from apportion.data._bag_scan import Scan
 from apportion.data._encoding import Unseen, encode_into
 from apportion.data._files import DataError
 from apportion.data._names import sorted_names
-from apportion.data._pieces import (
-    Pieces,
-    named,
-    nameless_options,
-    naming,
-    open_pieces,
-    reading,
-)
-from apportion.data._proportion_tables import object_index, read_proportions, read_splits
+from apportion.data._pieces import Pieces, named, naming, open_pieces
+from apportion.data._proportion_tables import object_index, read_proportions
 from apportion.data._row_store import RowStore, check_store
 from apportion.data.columns import Columns
 from apportion.errors import suggestion
 
-__all__ = ["Table", "column_names", "read_bags", "read_nameless", "read_pieces", "read_splits"]
+__all__ = ["Table", "read_bags"]
 
 log = logging.getLogger("apportion")
 
@@ -51,7 +44,7 @@ class Table:
 
 
 def read_bags(
-    rows: str | os.PathLike[str] | pd.DataFrame,
+    rows: str | os.PathLike[str] | pd.DataFrame | Pieces,
     *,
     bag: str,
     proportions: Any = None,
@@ -131,29 +124,6 @@ def read_bags(
     bags = _as_bags(scan, order, counts=counts, normalize=normalize)
     log.info("%s: %s rows in %s bags", source.source, f"{scan.n_kept:,}", f"{bags.n_bags:,}")
     return Table(replace(bags, x=_encode(scan, learned, folder)), learned)
-
-
-def column_names(rows: str | os.PathLike[str] | pd.DataFrame) -> list[str]:
-    """Give the names of a table's columns, but for those that have none."""
-    source = open_pieces(rows, index=[])
-    return named(source.names, source.source)
-
-
-def read_pieces(
-    rows: str | os.PathLike[str] | pd.DataFrame, as_text: Collection[str] = ()
-) -> Iterator[pd.DataFrame]:
-    """Read a table piece by piece, some columns of a CSV file as the text that stands there."""
-    source = open_pieces(rows, index=[])
-    return (frame for _, frame in source.read(source.names, as_text))
-
-
-def read_nameless(path: str | os.PathLike[str], names: Sequence[str]) -> pd.DataFrame:
-    """Read a file of rows and commas that has no line of names."""
-    place = Path(path).expanduser()
-    options = nameless_options(place, names)
-    with reading(place):
-        frame: pd.DataFrame = pd.read_csv(place, index_col=False, low_memory=False, **options)
-    return frame
 
 
 def _choose_columns(

@@ -98,10 +98,11 @@ def build(
         beside.write_text(text, encoding="utf-8", newline="\n")
         beside.replace(file)
     except OSError as error:
-        beside.unlink(missing_ok=True)
         raise ReportError(
             f"{file} cannot be written: {error.strerror or error}.", "Pass another --out."
         ) from error
+    finally:
+        beside.unlink(missing_ok=True)
     return file
 
 
