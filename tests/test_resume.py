@@ -271,8 +271,8 @@ def reference(server, tmp_path_factory):
 # --------------------------------------------------------------------------- deaths at each place
 
 # With a checkpoint an epoch the disk is forced to write twice for the configuration, three times
-# an epoch (the log, the checkpoint, the folder), and twice for each of the two models.
-SYNCS = {1: 2 + 3 * EPOCHS + 4, 3: 2 + EPOCHS + 2 * (EPOCHS // 3) + 4}
+# an epoch (the log, the checkpoint, the folder), and twice for each model and for the outcome.
+SYNCS = {1: 2 + 3 * EPOCHS + 6, 3: 2 + EPOCHS + 2 * (EPOCHS // 3) + 6}
 
 DEATHS: list[tuple[int, list[tuple[str, int]]]] = [
     (1, [("step", 1)]),
