@@ -75,11 +75,10 @@ def write_predictions(
             if wanted.label is not None:
                 correct += _count_right(classifier, labels, piece.frame[wanted.label], wanted)
             n_rows += len(labels)
-            frame = piece.kept.reset_index(drop=True)
-            frame["label"] = labels
-            for name, column in zip(classifier.classes_.tolist(), likely.T, strict=True):
-                frame[f"probability_{name}"] = column.astype(np.float32)
-            write(frame)
+            names = [f"probability_{name}" for name in classifier.classes_.tolist()]
+            found = pd.DataFrame(likely.astype(np.float32), columns=names)
+            found.insert(0, "label", labels)
+            write(pd.concat([piece.kept.reset_index(drop=True), found], axis=1))
         if not n_rows:
             raise DataError(f"{wanted.rows} has 0 rows below its names.", "Pass a table with rows.")
     told = f"Wrote {n_rows:,} predictions to {out}."
