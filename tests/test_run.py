@@ -1,6 +1,7 @@
 """Run folders: one process at a time, a log that only grows, files replaced whole or not at all."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -311,3 +312,41 @@ def test_a_log_that_cannot_be_written_says_so(opened, monkeypatch):
     monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(RunError, match=r"log\.jsonl cannot be written: No space left on device"):
         opened.append({"epoch": 2})
+
+
+# -------------------------------------------------------------------------------------- settings
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (None, "is not a run folder: it has no config.toml"),
+        ("[train", "is no TOML"),
+        ("format = 1", "is not the configuration of a run"),
+        ('format = 1\n[train]\nepochs = "3"\n[method]\nclass = "x"', "is not the configuration"),
+        ('format = 9\n[train]\nepochs = 3\n[method]\nclass = "x"', "of format version 9"),
+    ],
+)
+def test_settings_that_are_none_of_a_run_are_named(tmp_path, text, problem):
+    run = Run(tmp_path)
+    if text is not None:
+        run.config.write_text(text)
+    with pytest.raises(RunError, match=re.escape(problem)) as caught:
+        run.settings()
+    assert str(tmp_path) in str(caught.value)
+
+
+def test_settings_are_those_of_the_file(tmp_path):
+    run = Run(tmp_path)
+    run.config.write_text(
+        'format = 1\n[train]\nepochs = 3\n[method]\nclass = "x"\n[data]\nrows = "é"'
+    )
+    assert run.settings()["data"] == {"rows": "é"}
+
+
+def test_the_holder_of_a_lock_may_hold_it_again(tmp_path):
+    run = Run(tmp_path)
+    with run.locked(), run.locked():
+        pass
+    with run.locked(), pytest.raises(RunError, match="is in use"), Run(tmp_path).locked():
+        pass

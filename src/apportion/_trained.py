@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -12,11 +11,9 @@ from typing import Any
 from apportion.data.columns import Columns
 from apportion.engine import checkpoint
 from apportion.nets import Normalized, from_recipe
-from apportion.run import Run, RunError
+from apportion.run import FORMAT_VERSION, Run, RunError
 
 __all__ = ["Trained", "read_columns", "read_trained", "save_columns"]
-
-COLUMNS_FORMAT = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,16 +31,11 @@ class Trained:
 def read_trained(folder: str | PathLike[str]) -> Trained:
     """Read the selected model of a run, which must have ended."""
     run = Run(folder)
-    if not run.config.is_file():
-        problem = "is not a run folder: it has no config.toml"
-        raise RunError(
-            f"{run.folder} {problem if run.folder.is_dir() else 'is missing'}.",
-            "Pass a folder that apportion train made.",
-        )
+    epochs = run.settings()["train"]["epochs"]
     if not run.model.is_file():
         raise RunError(
-            f"{run.folder} is not finished: {len(run.records())} of {_epochs(run)} epochs are "
-            "done, and no model is selected yet.",
+            f"{run.folder} is not finished: {len(run.records())} of {epochs} epochs are done, and "
+            "no model is selected yet.",
             f"Go on with it: apportion train --resume {run.folder}",
         )
     groups, about = checkpoint.load(run.model)
@@ -72,23 +64,13 @@ def read_trained(folder: str | PathLike[str]) -> Trained:
     )
 
 
-def _epochs(run: Run) -> Any:
-    try:
-        return tomllib.loads(run.config.read_text(encoding="utf-8"))["train"]["epochs"]
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, KeyError):
-        raise RunError(
-            f"{run.config} is not the configuration of a run.",
-            "Pass a folder that apportion train made.",
-        ) from None
-
-
 def _columns_file(run: Run) -> Path:
     return run.folder / "columns.json"
 
 
 def save_columns(run: Run, columns: Columns) -> None:
     """Keep in a run's folder how the columns of its table became numbers."""
-    text = json.dumps({"format": COLUMNS_FORMAT, "columns": columns.to_dict()}, ensure_ascii=False)
+    text = json.dumps({"format": FORMAT_VERSION, "columns": columns.to_dict()}, ensure_ascii=False)
     run.replace(_columns_file(run), lambda path: path.write_text(text, encoding="utf-8"))
 
 
@@ -99,10 +81,10 @@ def read_columns(run: Run) -> Columns | None:
         return None
     try:
         read = json.loads(path.read_text(encoding="utf-8"))
-        if read["format"] != COLUMNS_FORMAT:
+        if read["format"] != FORMAT_VERSION:
             raise RunError(
                 f"{path} is of format version {read['format']}; this apportion reads "
-                f"{COLUMNS_FORMAT}.",
+                f"{FORMAT_VERSION}.",
                 "Use the version of apportion that saved it.",
             )
         return Columns.from_dict(read["columns"])

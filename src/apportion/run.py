@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import os
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,7 +26,9 @@ from filelock import FileLock, Timeout
 
 from apportion.errors import ApportionError
 
-__all__ = ["Run", "RunError"]
+__all__ = ["FORMAT_VERSION", "Run", "RunError"]
+
+FORMAT_VERSION = 1  # of every file in a run's folder
 
 
 class RunError(ApportionError, RuntimeError):
@@ -65,6 +68,38 @@ class Run:
         self.last = self.folder / "last.safetensors"
         self.outcome = self.folder / "outcome.safetensors"
         self._lock = FileLock(self.folder / "lock", timeout=0)
+
+    def settings(self) -> dict[str, Any]:
+        """Read config.toml, that of a run: its sections [train] and [method] are there.
+
+        Raises
+        ------
+        RunError
+            If there is none, or it is not that of a run, or one of another format.
+        """
+        remedy = "Pass the folder of a run, which apportion train or fit has made."
+        if not self.config.is_file():
+            there = "is not a run folder: it has no config.toml"
+            raise RunError(
+                f"{self.folder} {there if self.folder.is_dir() else 'is missing'}.", remedy
+            )
+        try:
+            read = tomllib.loads(self.config.read_text(encoding="utf-8"))
+            is_one = read["train"]["epochs"] >= 1 and "class" in read["method"]
+            version = read["format"]
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise RunError(f"{self.config} is no TOML: {error}.", remedy) from error
+        except (KeyError, TypeError):
+            is_one, version = False, None
+        if not is_one:
+            raise RunError(f"{self.config} is not the configuration of a run.", remedy)
+        if version != FORMAT_VERSION:
+            raise RunError(
+                f"{self.config} is of format version {version}; this apportion reads "
+                f"{FORMAT_VERSION}.",
+                "Use the version of apportion that wrote it.",
+            )
+        return read
 
     @contextmanager
     def locked(self) -> Iterator[None]:

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -65,6 +66,10 @@ QUICK = ["--exclude", "id", "--epochs", "3", "--threads", "1", "--device", "cpu"
 
 def records(folder):
     return [json.loads(line) for line in (Path(folder) / "log.jsonl").read_text().splitlines()]
+
+
+def config_of(folder):
+    return tomllib.loads((Path(folder) / "config.toml").read_text())
 
 
 def without_times(lines):

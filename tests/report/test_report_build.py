@@ -95,14 +95,14 @@ def test_the_same_run_gives_the_same_bytes(trained, tmp_path):
 @pytest.mark.parametrize(
     ("spoil", "problem"),
     [
-        (lambda run: shutil.rmtree(run), "no such folder"),
+        (lambda run: shutil.rmtree(run), "is missing"),
         (lambda run: (run / "config.toml").unlink(), "has no config.toml"),
         (lambda run: (run / "config.toml").write_text("a ="), "is no TOML"),
         (lambda run: (run / "config.toml").write_text("a = 1"), "not the configuration of a run"),
         (lambda run: (run / "log.jsonl").unlink(), "no epoch to report yet"),
         (lambda run: (run / "log.jsonl").write_text(""), "no epoch to report yet"),
         (lambda run: (run / "log.jsonl").write_text("{\n"), "is damaged"),
-        (lambda run: (run / "columns.json").write_text("[]"), "does not hold the columns"),
+        (lambda run: (run / "columns.json").write_text("[]"), "columns.json is damaged"),
         (lambda run: (run / "outcome.safetensors").write_text("x"), "damaged or cut short"),
     ],
 )
@@ -122,7 +122,7 @@ def test_a_newer_format_is_refused(tmp_path):
     run = made_run(tmp_path / "a")
     config = run / "config.toml"
     config.write_text(config.read_text().replace("format = 1", "format = 2"))
-    with pytest.raises(RunError, match="of format 2, and this version reads 1"):
+    with pytest.raises(RunError, match="is of format version 2; this apportion reads 1"):
         build([run])
 
 

@@ -37,13 +37,12 @@ from apportion.bags import Bags
 from apportion.commands.source import Source
 from apportion.config import PRESETS, ConfigError, TrainConfig
 from apportion.data.columns import Columns
-from apportion.engine.checkpoint import FORMAT_VERSION
 from apportion.engine.device import device_for
 from apportion.errors import suggestion
 from apportion.estimator import FEWEST_HELD_OUT, default_batch_size, default_epochs
 from apportion.methods import Method, method_named
 from apportion.nets import NETS, Normalized, build
-from apportion.run import Run, RunError
+from apportion.run import FORMAT_VERSION, Run, RunError
 
 __all__ = ["Job", "Prepared", "job_of_run", "read_config"]
 
@@ -195,12 +194,7 @@ def read_config(path: Path) -> dict[str, Any]:
 
 def job_of_run(run: Run) -> Job:
     """Give the job that a run was started with, to go on with it."""
-    if not run.config.is_file():
-        raise RunError(
-            f"{run.folder} is not a run folder: it has no config.toml.",
-            "Pass the folder that was given as --out, or that train named.",
-        )
-    if "data" not in read_config(run.config):
+    if "data" not in run.settings():
         raise RunError(
             f"{run.folder} was not started by apportion train: its config.toml has no [data].",
             "Go on as it was started: call fit again with the same bags, and run= this folder.",

@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from apportion.commands.job import read_config
 from apportion.commands.source import Source
 from apportion.data._named_bags import name_bags
 from apportion.data._pieces import Pieces
@@ -87,7 +86,7 @@ def write_predictions(
 
 def _source_of(run: Run, wanted: Wanted) -> Source:
     """The files that are given, with columns that mean what they meant in training."""
-    data = read_config(run.config).get("data")
+    data = run.settings().get("data")
     if data is None:
         raise DataError(
             f"{run.folder} was started in Python, from arrays, so that its config.toml does not "

@@ -26,7 +26,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from apportion.bags import Bags
-from apportion.run import Run, RunError
+from apportion.run import FORMAT_VERSION, Run, RunError
 
 __all__ = [
     "FORMAT_VERSION",
@@ -39,7 +39,6 @@ __all__ = [
     "save",
 ]
 
-FORMAT_VERSION = 1
 Tensors = dict[str, Tensor]
 SAMPLED_ROWS = 1024
 

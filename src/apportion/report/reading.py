@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -16,13 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
+from apportion._trained import read_columns
 from apportion.data.columns import Columns
 from apportion.outcome import Outcome, read_outcomes
 from apportion.run import Run, RunError
 
-__all__ = ["FORMAT", "RunRead", "read_run", "read_runs", "variations"]
-
-FORMAT = 1  # of config.toml and of columns.json
+__all__ = ["RunRead", "read_run", "read_runs", "variations"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,8 +166,7 @@ def read_run(folder: Path, name: str) -> RunRead:
         If the folder holds none, or one that no epoch has ended of.
     """
     run = Run(folder)
-    text, config = _config(run)
-    records = run.records()
+    config, records = run.settings(), run.records()
     if not records:
         raise RunError(
             f"{folder} has no epoch to report yet: log.jsonl is empty or not there.",
@@ -180,58 +177,13 @@ def read_run(folder: Path, name: str) -> RunRead:
         name=name,
         folder=folder,
         config=config,
-        config_text=text,
+        config_text=run.config.read_text(encoding="utf-8"),
         records=records,
         classes=[str(c) for c in classes],
         outcomes=outcomes,
-        columns=_columns(folder / "columns.json"),
+        columns=read_columns(run),
         recipe=_recipe(run),
     )
-
-
-def _config(run: Run) -> tuple[str, dict[str, Any]]:
-    remedy = "Pass a folder that `apportion train --out` or `fit(…, run=…)` has written."
-    if not run.folder.is_dir():
-        raise RunError(f"{run.folder} is not a run: there is no such folder.", remedy)
-    if not run.config.is_file():
-        raise RunError(f"{run.folder} is not a run: it has no config.toml.", remedy)
-    text = run.config.read_text(encoding="utf-8")
-    try:
-        config = tomllib.loads(text)
-        complete = config["train"]["epochs"] >= 1 and "class" in config["method"]
-        version = config["format"]
-    except tomllib.TOMLDecodeError as error:
-        raise RunError(f"{run.config} is no TOML: {error}.", remedy) from error
-    except (KeyError, TypeError):
-        complete, version = False, None
-    if not complete:
-        raise RunError(
-            f"{run.config} is not the configuration of a run: it lacks format, [train] or "
-            "[method], or what belongs there.",
-            remedy,
-        )
-    if version != FORMAT:
-        raise RunError(
-            f"{run.config} is of format {version!r}, and this version reads {FORMAT}.",
-            "Make the report with the version of apportion that trained the run.",
-        )
-    return text, config
-
-
-def _columns(file: Path) -> Columns | None:
-    if not file.exists():
-        return None
-    try:
-        read = json.loads(file.read_text(encoding="utf-8"))
-        fields = read["columns"] if read["format"] == FORMAT else None
-    except (KeyError, TypeError, ValueError):
-        fields = None
-    if fields is None:
-        raise RunError(
-            f"{file} does not hold the columns of a table.",
-            "Put it back as it was, or take it away: rows are then shown as plain numbers.",
-        )
-    return Columns.from_dict(fields)
 
 
 def _recipe(run: Run) -> Mapping[str, Any]:

@@ -10,15 +10,6 @@ from apportion.nets import build
 from tests.commands.wards_on_disk import QUICK, run, voters, write
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("predicted")
-    files = write(folder)
-    result = run("train", *files, *QUICK, "--out", folder / "a")
-    assert result.exit_code == 0, result.output
-    return folder
-
-
 def predicted(folder, *arguments, out="p.csv"):
     path = folder / out
     path.unlink(missing_ok=True)
