@@ -11,10 +11,16 @@ from tests.commands.wards_on_disk import (
     config_of,
     records,
     run,
+    train_in,
     voters,
     without_times,
     write,
 )
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    return train_in(tmp_path_factory.mktemp("trained"))
 
 
 def test_the_folder_tells_all(trained):

@@ -7,7 +7,12 @@ import pytest
 from apportion import Bags, LLPClassifier, TrainConfig, fit
 from apportion.data import _pieces
 from apportion.nets import build
-from tests.commands.wards_on_disk import QUICK, run, voters, write
+from tests.commands.wards_on_disk import QUICK, run, train_in, voters, write
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    return train_in(tmp_path_factory.mktemp("trained"))
 
 
 def predicted(folder, *arguments, out="p.csv"):

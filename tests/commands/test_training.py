@@ -13,9 +13,15 @@ from tests.commands.wards_on_disk import (
     process,
     records,
     run,
+    train_in,
     without_times,
     write,
 )
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    return train_in(tmp_path_factory.mktemp("trained"))
 
 
 def test_log_lines_and_what_is_next(trained, tmp_path):

@@ -64,6 +64,13 @@ def write(folder, frame=None, *, split=None):
 QUICK = ["--exclude", "id", "--epochs", "3", "--threads", "1", "--device", "cpu"]
 
 
+def train_in(folder):
+    """Write the files, and train a run of them in a."""
+    result = run("train", *write(folder), *QUICK, "--out", folder / "a")
+    assert result.exit_code == 0, result.output
+    return folder
+
+
 def records(folder):
     return [json.loads(line) for line in (Path(folder) / "log.jsonl").read_text().splitlines()]
 
