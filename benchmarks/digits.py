@@ -18,8 +18,9 @@ from pathlib import Path
 
 import numpy as np
 
-from apportion.demo import SUPERVISED, trial
-from apportion.methods import METHODS, OnlinePseudoLabels
+from apportion.methods.pseudo_labels import OnlinePseudoLabels
+from apportion.methods.registry import METHODS
+from apportion.study.demo import SUPERVISED, trial
 
 BAGS = (5, 10, 40)
 EPOCHS = (25, 50, 100, 200, 400)

@@ -32,12 +32,13 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 from apportion import Bags, OnlinePseudoLabels, TrainConfig, fit, fit_many
-from apportion.data.benchmarks import cifar10
-from apportion.data.protocols import paper as paper_bags
-from apportion.data.protocols import rand
 from apportion.engine.device import device_for, precision_for
-from apportion.nets import Normalized, resnet18
-from apportion.reproduce.running import MEAN, STD
+from apportion.nets.normalized import Normalized
+from apportion.nets.resnet import resnet18
+from apportion.study.datasets.benchmarks import cifar10
+from apportion.study.paper_bags import paper as paper_bags
+from apportion.study.protocols import rand
+from apportion.study.reproduce.running import MEAN, STD
 
 CPU = torch.device("cpu")
 CLASSES = 10

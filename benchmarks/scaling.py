@@ -28,8 +28,8 @@ DEFAULTS = {"size": 256, "classes": 10, "epochs": 5, "batch_size": 256, "columns
 def measure(n, size, classes, epochs, batch_size, columns, streamed=None):
     """Train; give the median seconds of an epoch by phases, and the bytes beyond the data."""
     from apportion import Bags, TrainConfig, fit
-    from apportion.data.protocols import random
-    from apportion.nets import build
+    from apportion.nets.build import build
+    from apportion.study.protocols import random
 
     logging.getLogger("apportion").setLevel(logging.ERROR)
     rng = np.random.default_rng(0)

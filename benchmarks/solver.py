@@ -251,7 +251,7 @@ def peak_memory(dtype: str) -> list[str]:
 
 def call_overhead(n: int = 64, n_classes: int = 10) -> list[str]:
     """A single call beside its kernel."""
-    kernel = sys.modules["apportion._assign_kernel"]
+    kernel = sys.modules["apportion.labels.kernel"]
     cost, counts = gaussian(np.random.default_rng(0), n, n_classes)
     prices, labels = np.zeros((1, n_classes)), np.empty(n, np.int64)
     where, values = np.empty((1, 3), np.int64), np.empty((1, 3))

@@ -36,8 +36,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from apportion import METHODS, Bags, LLPClassifier
-from apportion.data import protocols
 from apportion.data.columns import Columns
+from apportion.study import protocols
 
 HERE = Path(__file__).parent
 RESULTS, PAGE = HERE / "tabular.jsonl", HERE.parent / "docs" / "tables.md"

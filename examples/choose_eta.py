@@ -17,7 +17,7 @@ import sklearn
 from sklearn.model_selection import GridSearchCV, GroupKFold
 
 from apportion import LLPClassifier
-from apportion.data.benchmarks import Benchmark, digits
+from apportion.study.datasets.benchmarks import Benchmark, digits
 
 GRID = {"eta": [0.1, 1.0, 10.0], "epochs": [10, 30]}
 

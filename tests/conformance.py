@@ -24,12 +24,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from apportion.bags import Bags
+from apportion.bags.bags import Bags
 from apportion.config import ConfigError, TrainConfig
 from apportion.engine.batches import Instances, Unit, place
-from apportion.methods import Method, Supervision, describe
-from apportion.nets import Normalized
-from apportion.train import History, fit
+from apportion.methods.base import Method, Supervision, describe
+from apportion.nets.normalized import Normalized
+from apportion.training.fit import fit
+from apportion.training.session import History
 
 CPU = torch.device("cpu")
 Given = Method | Callable[[Bags], Method]

@@ -9,7 +9,7 @@ import pytest
 
 from apportion import Bags
 from apportion.engine.device import own_threads
-from apportion.nets import build
+from apportion.nets.build import build
 from benchmarks import tabular
 
 DOCS = Path(__file__).parent.parent / "docs"

@@ -21,22 +21,19 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import nn
 
-from apportion.assign import assign
-from apportion.bags import Bags, counts_from_proportions
+from apportion.bags.bags import Bags
+from apportion.bags.counts import counts_from_proportions
 from apportion.config import TrainConfig
 from apportion.engine.batches import Batch, place
-from apportion.engine.streams import Purpose, reseed, stream
-from apportion.methods import (
-    METHODS,
-    OnlinePseudoLabels,
-    PiModel,
-    ProportionLoss,
-    VirtualAdversarial,
-)
-from apportion.methods.pi_model import ramp
-from apportion.methods.pseudo_labels import plain_unlikelihood, unlikelihood
+from apportion.labels.assign import assign
+from apportion.methods.pi_model import PiModel, ramp
+from apportion.methods.proportion_loss import ProportionLoss
+from apportion.methods.pseudo_labels import OnlinePseudoLabels, plain_unlikelihood, unlikelihood
+from apportion.methods.registry import METHODS
+from apportion.methods.vat import VirtualAdversarial
 from apportion.metrics import bag_means, proportion_error, regret
-from apportion.nets import Normalized
+from apportion.nets.normalized import Normalized
+from apportion.randomness import Purpose, reseed, stream
 from tests.conformance import CPU, train
 
 Array = NDArray[Any]

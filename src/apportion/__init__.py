@@ -8,110 +8,73 @@ nothing and loads neither numpy nor torch.
 array([0, 0, 1])
 """
 
-import sys
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from apportion.assign import Assignment, AssignmentError, assign
-    from apportion.bags import BagError, Bags, counts_from_proportions
-    from apportion.config import ConfigError, TrainConfig
-    from apportion.errors import ApportionError
-    from apportion.estimator import LLPClassifier
-    from apportion.many import fit_many
-    from apportion.methods import (
-        METHODS,
-        Method,
-        OnlinePseudoLabels,
-        PiModel,
-        ProportionLoss,
-        Supervision,
-        VirtualAdversarial,
-    )
-    from apportion.run import Run, RunError
-    from apportion.train import History, TrainingError, fit
+if TYPE_CHECKING:  # the same names, as type checkers read them
+    from apportion.bags.bags import Bags as Bags
+    from apportion.bags.checks import BagError as BagError
+    from apportion.bags.counts import counts_from_proportions as counts_from_proportions
+    from apportion.config import ConfigError as ConfigError
+    from apportion.config import TrainConfig as TrainConfig
+    from apportion.errors import ApportionError as ApportionError
+    from apportion.estimator.classifier import LLPClassifier as LLPClassifier
+    from apportion.labels.assign import Assignment as Assignment
+    from apportion.labels.assign import AssignmentError as AssignmentError
+    from apportion.labels.assign import assign as assign
+    from apportion.methods.base import Method as Method
+    from apportion.methods.base import Supervision as Supervision
+    from apportion.methods.pi_model import PiModel as PiModel
+    from apportion.methods.proportion_loss import ProportionLoss as ProportionLoss
+    from apportion.methods.pseudo_labels import OnlinePseudoLabels as OnlinePseudoLabels
+    from apportion.methods.registry import METHODS as METHODS
+    from apportion.methods.vat import VirtualAdversarial as VirtualAdversarial
+    from apportion.runs.run import Run as Run
+    from apportion.runs.run import RunError as RunError
+    from apportion.training.checks import TrainingError as TrainingError
+    from apportion.training.fit import fit as fit
+    from apportion.training.many import fit_many as fit_many
+    from apportion.training.session import History as History
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "METHODS",
-    "ApportionError",
-    "Assignment",
-    "AssignmentError",
-    "BagError",
-    "Bags",
-    "ConfigError",
-    "History",
-    "LLPClassifier",
-    "Method",
-    "OnlinePseudoLabels",
-    "PiModel",
-    "ProportionLoss",
-    "Run",
-    "RunError",
-    "Supervision",
-    "TrainConfig",
-    "TrainingError",
-    "VirtualAdversarial",
-    "__version__",
-    "assign",
-    "counts_from_proportions",
-    "fit",
-    "fit_many",
-]
-
 # Where each public name lives.
 _HOME = {
-    "Bags": "apportion.bags",
-    "BagError": "apportion.bags",
-    "counts_from_proportions": "apportion.bags",
-    "assign": "apportion.assign",
-    "Assignment": "apportion.assign",
-    "AssignmentError": "apportion.assign",
-    "ApportionError": "apportion.errors",
-    "LLPClassifier": "apportion.estimator",
-    "TrainConfig": "apportion.config",
-    "ConfigError": "apportion.config",
-    "METHODS": "apportion.methods",
-    "Method": "apportion.methods",
-    "Supervision": "apportion.methods",
-    "OnlinePseudoLabels": "apportion.methods",
-    "ProportionLoss": "apportion.methods",
-    "PiModel": "apportion.methods",
-    "VirtualAdversarial": "apportion.methods",
-    "Run": "apportion.run",
-    "RunError": "apportion.run",
-    "fit": "apportion.train",
-    "fit_many": "apportion.many",
-    "History": "apportion.train",
-    "TrainingError": "apportion.train",
+    "METHODS": "methods.registry",
+    "ApportionError": "errors",
+    "Assignment": "labels.assign",
+    "AssignmentError": "labels.assign",
+    "BagError": "bags.checks",
+    "Bags": "bags.bags",
+    "ConfigError": "config",
+    "History": "training.session",
+    "LLPClassifier": "estimator.classifier",
+    "Method": "methods.base",
+    "OnlinePseudoLabels": "methods.pseudo_labels",
+    "PiModel": "methods.pi_model",
+    "ProportionLoss": "methods.proportion_loss",
+    "Run": "runs.run",
+    "RunError": "runs.run",
+    "Supervision": "methods.base",
+    "TrainConfig": "config",
+    "TrainingError": "training.checks",
+    "VirtualAdversarial": "methods.vat",
+    "assign": "labels.assign",
+    "counts_from_proportions": "bags.counts",
+    "fit": "training.fit",
+    "fit_many": "training.many",
 }
+
+__all__ = [*_HOME, "__version__"]
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_HOME[name]), name)
+    value = getattr(import_module(f"apportion.{_HOME[name]}"), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
     return sorted(__all__)
-
-
-class _Package(ModuleType):
-    """A package whose public names are not overwritten by submodules of the same name.
-
-    Importing the submodule `apportion.assign` makes Python bind it to the attribute `assign` of the
-    package. That attribute is the function, always, so the binding is left out. Statements such as
-    `from apportion.assign import Assignment` do not need it: they look in `sys.modules`.
-    """
-
-    def __setattr__(self, name: str, value: object) -> None:
-        if not (name in _HOME and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package

@@ -6,7 +6,7 @@ import sys
 def main() -> None:
     """Run the command line; a dependency that is not installed is a message, not a traceback."""
     try:
-        from apportion.cli import app
+        from apportion.cli.app import app
 
         app(prog_name="apportion")
     except ModuleNotFoundError as error:

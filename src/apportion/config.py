@@ -64,7 +64,8 @@ class TrainConfig:
     patience : int, optional
         Stop once the validation error has not improved for so many epochs.
     augment : tuple of str
-        Names from `apportion.augment.AUGMENTATIONS`, applied to training batches in this order.
+        Names from `apportion.nets.augment.AUGMENTATIONS`, applied to training batches in this
+        order.
     seed : int
         Everything random follows from it, apart from the weights the model came with.
     device : str

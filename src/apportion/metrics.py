@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from apportion.assign import assign
+from apportion.labels.assign import assign
 
 __all__ = ["Regret", "bag_means", "proportion_error", "regret", "share_equal"]
 

@@ -9,7 +9,7 @@ import torch
 
 from apportion.data._files import DataError
 from apportion.data.signals import pad, read_signals
-from apportion.nets import build
+from apportion.nets.build import build
 
 # ------------------------------------------------------------------------------------- padding
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from apportion.bags import Bags
+from apportion.bags.bags import Bags
 from apportion.data import _pieces as pieces
-from apportion.data.benchmarks import DataError
+from apportion.data._files import DataError
 from apportion.data.columns import Columns
 from apportion.data.tables import read_bags
 from tests.data.wards import CLASSES, N, same, saved, wards
@@ -116,7 +116,7 @@ def test_counts_and_normalize_go_to_bags():
 def test_what_apportion_bag_writes_is_read_by_split(tmp_path, small_pieces, form):
     from typer.testing import CliRunner
 
-    from apportion import cli
+    from apportion.cli import app as cli
 
     people, _ = wards()
     saved(people.drop(columns="ward"), tmp_path / f"people{form}")

@@ -4,9 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from apportion.bags import BagError
+from apportion.bags.checks import BagError
 from apportion.data import _pieces as pieces
-from apportion.data.benchmarks import DataError
+from apportion.data._files import DataError
 from apportion.data.columns import Columns
 from apportion.data.tables import read_bags
 from tests.data.wards import saved, wards

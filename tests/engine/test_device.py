@@ -8,8 +8,8 @@ import torch
 
 from apportion.config import ConfigError
 from apportion.engine.device import device_for, memory_for, own_stream, own_threads, precision_for
-from apportion.methods import METHODS
-from apportion.train import fit
+from apportion.methods.registry import METHODS
+from apportion.training.fit import fit
 from tests.conformance import config_for, toy_bags, toy_network
 
 CPU = torch.device("cpu")

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apportion.bags import BagError
+from apportion.bags.checks import BagError
 from apportion.engine import feed as module
 from apportion.engine.feed import AHEAD, Feed, Resident, Streamed, readable_part
 

@@ -13,18 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from apportion.bags import Bags
+from apportion.bags.bags import Bags
 from apportion.config import TrainConfig
 from apportion.engine import step as step_module
 from apportion.engine.batches import Step
 from apportion.engine.step import Stepper, frozen_statistics
-from apportion.methods import (
-    METHODS,
-    OnlinePseudoLabels,
-    PiModel,
-    ProportionLoss,
-    VirtualAdversarial,
-)
+from apportion.methods.pi_model import PiModel
+from apportion.methods.proportion_loss import ProportionLoss
+from apportion.methods.pseudo_labels import OnlinePseudoLabels
+from apportion.methods.registry import METHODS
+from apportion.methods.vat import VirtualAdversarial
 from tests.conformance import CPU, instances_of
 
 C = 3

@@ -9,16 +9,12 @@ import pytest
 import torch
 
 from apportion.config import ConfigError
-from apportion.methods import (
-    METHODS,
-    OnlinePseudoLabels,
-    PiModel,
-    ProportionLoss,
-    VirtualAdversarial,
-    describe,
-    method_named,
-)
-from apportion.methods.base import Supervision
+from apportion.methods.base import Supervision, describe
+from apportion.methods.pi_model import PiModel
+from apportion.methods.proportion_loss import ProportionLoss
+from apportion.methods.pseudo_labels import OnlinePseudoLabels
+from apportion.methods.registry import METHODS, method_named
+from apportion.methods.vat import VirtualAdversarial
 
 
 @pytest.mark.parametrize("name", METHODS)

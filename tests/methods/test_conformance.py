@@ -7,8 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from apportion.bags import Bags
-from apportion.methods import METHODS, OnlinePseudoLabels, ProportionLoss, Supervision
+from apportion.bags.bags import Bags
+from apportion.methods.base import Supervision
+from apportion.methods.proportion_loss import ProportionLoss
+from apportion.methods.pseudo_labels import OnlinePseudoLabels
+from apportion.methods.registry import METHODS
 from tests.conformance import CHECKS
 
 

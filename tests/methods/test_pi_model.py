@@ -9,12 +9,11 @@ import pytest
 import torch
 from torch import nn
 
-from apportion.bags import Bags
+from apportion.bags.bags import Bags
 from apportion.config import ConfigError
 from apportion.engine.batches import Batch
-from apportion.methods import PiModel
-from apportion.methods.pi_model import ramp
-from apportion.nets import Normalized
+from apportion.methods.pi_model import PiModel, ramp
+from apportion.nets.normalized import Normalized
 
 CPU = torch.device("cpu")
 BAGS = Bags.from_rows(np.zeros((2, 1)), [0, 0], [[0.5, 0.5]])

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from apportion.bags import Bags
+from apportion.bags.bags import Bags
 from apportion.config import ConfigError
-from apportion.methods import ProportionLoss
-from apportion.methods.proportion_loss import cross_entropy, l1, squared
+from apportion.methods.proportion_loss import ProportionLoss, cross_entropy, l1, squared
 
 CPU = torch.device("cpu")
 BAGS = Bags.from_rows(np.zeros((2, 1)), [0, 0], [[0.5, 0.5]])

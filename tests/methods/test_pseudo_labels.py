@@ -11,11 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from apportion.bags import BagError, Bags
+from apportion.bags.bags import Bags
+from apportion.bags.checks import BagError
 from apportion.config import ConfigError
-from apportion.methods import METHODS, OnlinePseudoLabels
 from apportion.methods import pseudo_labels as module
-from apportion.methods.pseudo_labels import add_noise, shuffled_counts, unlikelihood
+from apportion.methods.pseudo_labels import (
+    OnlinePseudoLabels,
+    add_noise,
+    shuffled_counts,
+    unlikelihood,
+)
+from apportion.methods.registry import METHODS
 from tests.conformance import counts_of
 
 CPU = torch.device("cpu")

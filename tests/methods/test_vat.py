@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import nn
 
-from apportion.bags import Bags
+from apportion.bags.bags import Bags
 from apportion.config import ConfigError
 from apportion.engine.batches import Batch
-from apportion.methods import VirtualAdversarial
-from apportion.nets import Normalized
+from apportion.methods.vat import VirtualAdversarial
+from apportion.nets.normalized import Normalized
 
 CPU = torch.device("cpu")
 BAGS = Bags.from_rows(np.zeros((2, 1)), [0, 0], [[0.5, 0.5]])

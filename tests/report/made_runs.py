@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from apportion.config import toml_lines
-from apportion.outcome import BINS, Outcome, Unsure, save_outcomes
-from apportion.run import Run
+from apportion.runs.run import Run
+from apportion.training.evaluate import BINS, Outcome, Unsure, save_outcomes
 
 METHODS: dict[str, dict[str, Any]] = {
     "fpl": {"class": "OnlinePseudoLabels", "unlikelihood": "relative", "accumulate": True},

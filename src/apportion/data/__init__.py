@@ -1,1 +1,1 @@
-"""Data on their way into bags: benchmarks as arrays, and the protocols that make bags of them."""
+"""Data from files: tables, images and signals."""

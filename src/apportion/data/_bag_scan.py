@@ -17,8 +17,8 @@ from apportion.data._column_statistics import KindError, Statistics
 from apportion.data._files import DataError
 from apportion.data._names import Names
 from apportion.data._pieces import Pieces, naming
-from apportion.data._proportion_tables import BagTable, find_bag
 from apportion.data.columns import Columns
+from apportion.data.proportions import BagTable, find_bag
 from apportion.errors import suggestion
 
 log = logging.getLogger("apportion")

@@ -13,8 +13,6 @@ from apportion.errors import ApportionError
 class DataError(ApportionError, ValueError):
     """A file that is not what it should be. The message names the file, what, and the remedy."""
 
-    __module__ = "apportion.data.benchmarks"  # where it is imported from: tracebacks show this name
-
 
 @dataclass(frozen=True)
 class Version:

@@ -12,7 +12,7 @@ import pandas as pd
 from apportion.data._files import DataError
 from apportion.data._names import as_numbers
 from apportion.data._pieces import Pieces, open_pieces
-from apportion.data._proportion_tables import find_bag, read_proportions
+from apportion.data.proportions import find_bag, read_proportions
 from apportion.errors import suggestion
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from apportion.bags import Bags
+from apportion.bags.bags import Bags
 from apportion.data._files import DataError
 from apportion.data._image_files import ImageFiles, pillow
 from apportion.data._named_bags import agreed, name_bags, name_classes, read_columns

@@ -1,1 +1,1 @@
-"""What makes the training loop fast and safe, out of its way."""
+"""Steps on a device: batches, feeds, captured steps."""

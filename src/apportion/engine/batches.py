@@ -20,11 +20,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from apportion.bags import Bags
+from apportion.bags.bags import Bags
 from apportion.config import TrainConfig
 from apportion.engine.device import memory_for
 from apportion.engine.feed import Feed, Parts, Resident, Streamed, readable_part
-from apportion.engine.streams import Purpose, stream
+from apportion.randomness import Purpose, stream
 
 __all__ = ["Batch", "Instances", "Shelf", "Step", "Unit", "even_cuts", "place", "plan"]
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from apportion.engine.batches import Step
-from apportion.nets import parts
+from apportion.nets.normalized import parts
 
 __all__ = ["CapturedStep", "as_recorded"]
 

@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from apportion.bags import BagError
+from apportion.bags.checks import BagError
 from apportion.engine.device import stream_for
 
 __all__ = ["Feed", "Parts", "Resident", "Streamed", "readable_part"]

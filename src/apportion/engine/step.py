@@ -31,8 +31,8 @@ from apportion.config import ConfigError
 from apportion.engine.batches import Batch, Instances, Step
 from apportion.engine.capture import CapturedStep, as_recorded
 from apportion.engine.feed import Parts
-from apportion.engine.streams import OwnGenerators, generator
 from apportion.errors import ApportionError
+from apportion.randomness import OwnGenerators, generator
 
 __all__ = ["Losses", "Mode", "Stepper", "frozen_statistics"]
 

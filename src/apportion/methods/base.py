@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from apportion.bags import Bags
+from apportion.bags.bags import Bags
 from apportion.engine.batches import Batch, Unit
 from apportion.engine.step import Losses
 
@@ -91,7 +91,7 @@ def describe(method: Method) -> dict[str, Any]:
 
     Examples
     --------
-    >>> from apportion.methods import METHODS
+    >>> from apportion.methods.registry import METHODS
     >>> describe(METHODS["proportion-loss"])
     {'class': 'ProportionLoss', 'form': 'cross-entropy'}
     """

@@ -20,12 +20,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from apportion.bags import Bags
+from apportion.bags.bags import Bags
 from apportion.config import ConfigError
 from apportion.engine.batches import Batch, Unit
 from apportion.engine.step import frozen_statistics
 from apportion.methods.proportion_loss import Proportions
-from apportion.nets import parts
+from apportion.nets.normalized import parts
 
 __all__ = ["PiConsistency", "PiModel", "check_perturbable", "check_settings", "ramp"]
 
@@ -104,8 +104,8 @@ def check_perturbable(x: Iterable[Tensor]) -> None:
         raise ConfigError(
             "the method changes its inputs a little, but none of them holds floating-point "
             "numbers.",
-            "Wrap the network in apportion.nets.Normalized, which hands it such numbers, or choose "
-            "'proportion-loss', which codes of categories alone will do for.",
+            "Wrap the network in apportion.nets.normalized.Normalized, which hands it such "
+            "numbers, or choose 'proportion-loss', which codes of categories alone will do for.",
         )
 
 

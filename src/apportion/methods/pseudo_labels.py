@@ -36,13 +36,14 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from apportion.assign import assign
-from apportion.bags import BagError, Bags
+from apportion.bags.bags import Bags
+from apportion.bags.checks import BagError
 from apportion.config import ConfigError
 from apportion.engine.batches import Batch, Unit
-from apportion.engine.streams import Purpose, stream
+from apportion.labels.assign import assign
 from apportion.methods.base import Supervision
 from apportion.metrics import regret, share_equal
+from apportion.randomness import Purpose, stream
 
 __all__ = ["OnlinePseudoLabels", "PseudoLabels", "plain_unlikelihood", "unlikelihood"]
 

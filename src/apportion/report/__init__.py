@@ -1,1 +1,1 @@
-"""A report of run folders: one HTML file that needs no network, no data and no training."""
+"""Run folders to one HTML file."""

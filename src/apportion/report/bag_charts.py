@@ -10,7 +10,6 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from apportion.outcome import Outcome
 from apportion.report.canvas import (
     HALO,
     INK,
@@ -27,6 +26,7 @@ from apportion.report.canvas import (
 )
 from apportion.report.reading import variations
 from apportion.report.words import SETS, count, shortened
+from apportion.training.evaluate import Outcome
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

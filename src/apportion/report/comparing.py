@@ -8,15 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from apportion.outcome import Outcome
 from apportion.report.reading import RunRead
-from apportion.report.words import (
-    duration,
-    method_in_words,
-    network_in_words,
-    percent,
-    plain,
-)
+from apportion.report.words import duration, method_in_words, network_in_words, percent, plain
+from apportion.training.evaluate import Outcome
 
 __all__ = ["compared", "differences"]
 

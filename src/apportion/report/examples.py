@@ -13,9 +13,9 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from apportion.data.columns import Columns
-from apportion.outcome import Outcome, Unsure
 from apportion.report.reading import RunRead
 from apportion.report.words import percent, plain
+from apportion.training.evaluate import Outcome, Unsure
 
 __all__ = ["Example", "Examples", "decoded", "picture", "trace", "unsure_examples"]
 

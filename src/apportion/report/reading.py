@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
-from apportion._trained import read_columns
 from apportion.data.columns import Columns
-from apportion.outcome import Outcome, read_outcomes
-from apportion.run import Run, RunError
+from apportion.model.trained import read_columns
+from apportion.runs.run import Run, RunError
+from apportion.training.evaluate import Outcome, read_outcomes
 
 __all__ = ["RunRead", "read_run", "read_runs", "variations"]
 

@@ -15,10 +15,10 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
-from apportion.bags import counts_from_proportions
-from apportion.outcome import Outcome
+from apportion.bags.counts import counts_from_proportions
 from apportion.report.canvas import MUTED, Chart, Key, as_svg, canvas, key, look
 from apportion.report.reading import RunRead
+from apportion.training.evaluate import Outcome
 
 __all__ = ["bound_shape", "log_labelings", "regret_chart"]
 

@@ -1,0 +1,1 @@
+"""Bags: what is known of instances and their groups. Plain numpy."""

@@ -1,0 +1,113 @@
+"""What must hold of bags, and the words for what does not."""
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from apportion.errors import ApportionError
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Names = Sequence[Hashable]
+
+SUM_TOLERANCE = 1e-6
+
+
+class BagError(ApportionError, ValueError):
+    """Bags that contradict themselves. The message names the bag, the number and the remedy."""
+
+
+def check_array(name: str, array: NDArray[Any], shape: tuple[int, ...], dtype: type) -> None:
+    """Check the shape and the type of an array."""
+    if array.shape != shape or array.dtype != dtype:
+        raise BagError(
+            f"{name} must be of shape {shape} and {dtype.__name__}; "
+            f"it is of shape {array.shape} and {array.dtype}.",
+            "Bags.from_rows and Bags.from_members build the arrays from your tables.",
+        )
+
+
+def check_unique(names: Names, what: str) -> None:
+    """Check that no name is there twice."""
+    if len(set(names)) < len(names):
+        name, times = Counter(names).most_common(1)[0]
+        raise BagError(
+            f"{what} {name!r} is there {times} times.",
+            f"Let every {what} be there once: merge what is the same, rename what is not.",
+        )
+
+
+def check_filled(sizes: Ints, ids: Names) -> None:
+    """Check that every bag has instances."""
+    empty = sizes <= 0
+    if empty.any():
+        raise BagError(
+            f"bag {ids[int(empty.argmax())]!r} has 0 instances{and_more(empty)}.",
+            "Leave the bag out of the table, or add its rows.",
+        )
+
+
+def check_rows(rows: Ints, ends: Ints, ids: Names, n_rows: int) -> None:
+    """Check that `x` has the rows that bags hold; those of bag i end before ``rows[ends[i]]``."""
+    outside = (rows < 0) | (rows >= n_rows)
+    if outside.any():
+        first = int(outside.argmax())
+        bag = ids[int(np.searchsorted(ends, first, side="right"))]
+        raise BagError(
+            f"bag {bag!r} holds row {rows[first]}, but x has {number(n_rows, 'row')}.",
+            f"Rows are counted from 0: let them lie between 0 and {n_rows - 1}.",
+        )
+
+
+def check_values(
+    values: NDArray[Any], sizes: Ints, ids: Names, classes: Names, *, counts: bool = False
+) -> None:
+    """Check proportions, or counts: no value below 0, and rows that sum to 1, or to the size."""
+    valid = np.isfinite(values) & (values >= 0)
+    if counts:
+        valid &= values == np.floor(values)
+    sums = values.sum(axis=1, where=valid)
+    off = sums != sizes if counts else np.abs(sums - 1) > SUM_TOLERANCE
+    bad = off | ~valid.all(axis=1)
+    if not bad.any():
+        return
+    i, noun = int(bad.argmax()), "count" if counts else "proportion"
+    problem = f"bag {ids[i]!r} has {number(int(sizes[i]), 'instance')}, but its {noun}"
+    if not valid[i].all():
+        c = int((~valid[i]).argmax())
+        problem += f" of class {classes[c]!r} is {values[i, c]:.8g}"
+        rule = "counts are whole and not negative" if counts else "proportions are 0 to 1"
+        remedy = f"Correct it, or leave out the bag and its rows: {rule}."
+    elif counts:
+        problem += f"s sum to {sums[i]:.15g}"
+        remedy = "Add the rows or the class that is missing, or pass normalize=True to rescale."
+    else:
+        problem += f"s sum to {sums[i]:.8g} (they must sum to 1 ± 1e-6)"
+        remedy = (
+            "Add the column of the missing class, pass counts=True if these are counts, "
+            "or normalize=True to rescale."
+        )
+    form = ".15g" if counts else ".2f"
+    row = [f"{name} {value:{form}}" for name, value in zip(classes, values[i], strict=True)]
+    raise BagError(f"{problem}{and_more(bad)}.", listing(row, " · "), remedy)
+
+
+def number(n: int, noun: str) -> str:
+    """Count things in words: 1 bag, 2,000 classes."""
+    return f"{n:,} {noun}" + ("" if n == 1 else "es" if noun.endswith("s") else "s")
+
+
+def listing(names: Iterable[object], separator: str = ", ", most: int = 8) -> str:
+    """List names, of many only the first."""
+    texts = [str(name) for name in names]
+    more = [f"… ({len(texts) - most:,} more)"] if len(texts) > most else []
+    return separator.join(texts[:most] + more)
+
+
+def and_more(bad: NDArray[np.bool_]) -> str:
+    """Say how many more are like the first."""
+    more = int(bad.sum()) - 1
+    return f" (and {more:,} more like it)" if more else ""

@@ -1,0 +1,131 @@
+"""The command line: all verbs, and what becomes of errors.
+
+Every verb has its imports inside, so that `--help` is quick.
+"""
+
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from apportion import __version__
+from apportion.cli.bag import bag
+from apportion.cli.check import check
+from apportion.cli.demo import demo
+from apportion.cli.doctor import doctor
+from apportion.cli.export import export
+from apportion.cli.predict import predict
+from apportion.cli.report import report
+from apportion.cli.reproduce import reproduce
+from apportion.cli.train import train
+
+MISTAKE, INTERRUPTED = 70, 130  # exit codes
+
+
+class Verbs(TyperGroup):
+    """Turns errors into messages and exit codes; with --debug they pass as they are."""
+
+    def invoke(self, context: Any) -> Any:
+        """Do what a verb does."""
+        from apportion.errors import ApportionError
+
+        try:
+            with _plain_warnings():
+                return super().invoke(context)
+        except KeyboardInterrupt:
+            typer.echo("\napportion: stopped.", err=True)
+            raise typer.Exit(INTERRUPTED) from None
+        except Exception as error:
+            of_the_parser = hasattr(error, "exit_code") or isinstance(error, typer.Abort)
+            # A pipe that is closed, as by head, is the parser's to deal with as well.
+            if of_the_parser or isinstance(error, BrokenPipeError) or context.params.get("debug"):
+                raise
+            if isinstance(error, ApportionError):
+                typer.echo(f"apportion: {_with_flags(str(error))}", err=True)
+                raise typer.Exit(1) from error
+            typer.echo(
+                f"apportion: {type(error).__name__}: {error}\n"
+                "  This is a mistake in apportion, or in what it was given and did not notice.\n"
+                f"  `apportion --debug {' '.join(sys.argv[1:])}` shows where it arose.",
+                err=True,
+            )
+            raise typer.Exit(MISTAKE) from error
+
+
+# What errors of the library advise, as it is said here.
+FLAGS = {
+    "force=True (--force)": "--force",
+    "force=True": "--force",
+    "counts=True": "--counts",
+    "normalize=True": "--normalize",
+    "size=(height, width)": "--size",
+}
+
+
+def _with_flags(message: str) -> str:
+    for argument, flag in FLAGS.items():
+        message = message.replace(argument, flag)
+    return message
+
+
+@contextmanager
+def _plain_warnings() -> Iterator[None]:
+    """Show warnings as what they say, without the line of code that they come from."""
+
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        typer.echo(f"apportion: {message}", err=True)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("default", UserWarning)
+        warnings.showwarning = show
+        yield
+
+
+app = typer.Typer(
+    cls=Verbs,
+    help="""Learning from Label Proportions: instance classifiers from the proportions of bags.
+
+    From files to a model, predictions and a report:
+
+      apportion check   rows.csv --bag ward --proportions wards.csv
+
+      apportion train   rows.csv --bag ward --proportions wards.csv --out runs/a
+
+      apportion predict runs/a rows.csv --out predictions.csv
+
+      apportion report  runs/a
+
+    Exit codes: 0 done; 1 something in files or options is to be mended, and
+    the message says what; 2 a command that is not understood; 70 a mistake in
+    apportion; 130 stopped by Ctrl-C.
+    """,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"apportion {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show where in the code an error arose.")
+    ] = False,
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """Take the options that come before a verb."""
+
+
+for verb in (demo, bag, check, train, predict, report, export, reproduce, doctor):
+    app.command()(verb)

@@ -1,1 +1,0 @@
-"""The verbs that go from files to a trained model and on: check, train, predict, export."""

@@ -1,0 +1,1 @@
+"""Trained models: one file format, one reader."""

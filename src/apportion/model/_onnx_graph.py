@@ -1,0 +1,253 @@
+"""The graph that `apportion.model.onnx` writes: what a model computes, traced on like instances."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from io import StringIO
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from apportion import __version__
+from apportion.errors import ApportionError
+from apportion.nets.normalized import Normalized
+from apportion.nets.normalized import parts as net_parts
+from apportion.nets.resnet import ResNet
+
+if TYPE_CHECKING:
+    from apportion.data.columns import Columns
+
+TOLERANCE = 1e-5  # by how much a probability may differ from torch's
+DIGITS = 1e-6  # the same for each unit of the largest logit: float32 has seven digits
+LOOSEST = 1e-3  # and the most
+LONG_ENOUGH = 64  # frames: of up to 32 one place is left, which the network takes in its own way
+
+OUTPUTS = ("probabilities", "label")
+
+# What the parts of an instance are called, by how many axes each has.
+NAMES = {
+    (1,): ("numbers",),
+    (1, 1): ("numbers", "codes"),
+    (2,): ("frames",),
+    (2, 0): ("frames", "lengths"),
+    (3,): ("images",),
+}
+
+
+class ExportError(ApportionError, RuntimeError):
+    """A model that cannot be exported. The message names what is wrong and the remedy."""
+
+
+class Instances:
+    """What instances are, and some of them to try."""
+
+    def __init__(
+        self, parts: Sequence[Mapping[str, Any]], model: nn.Module, columns: Columns | None
+    ) -> None:
+        try:
+            self.shapes = [tuple(int(n) for n in part["shape"]) for part in parts]
+            self.dtypes = [np.dtype(part["dtype"]) for part in parts]
+            for dtype in self.dtypes:
+                torch.from_numpy(np.zeros(0, dtype))  # if torch has this type
+        except (KeyError, TypeError, ValueError) as error:
+            raise ExportError(
+                f"parts is {parts!r}: {type(error).__name__} {error}.",
+                'Pass a mapping a part, such as {"shape": [3, 32, 32], "dtype": "uint8"}.',
+            ) from error
+        if not parts:
+            raise ExportError("parts is empty.", "Describe at least one part of an instance.")
+        if columns is not None:
+            _check_columns(columns, self.shapes)
+        self.names = NAMES.get(tuple(map(len, self.shapes)), ())
+        if not self.names or self.dtypes[-1].kind not in ("iuf" if len(self.names) == 1 else "iu"):
+            self.names = tuple(f"x{k}" for k in range(len(self.shapes)))
+
+        network = net_parts(model)[1]
+        signals = isinstance(network, ResNet) and isinstance(network.conv1, nn.Conv1d)
+        self.free = signals and self.names[0] == "frames"  # whether any length will do
+        self.scale: tuple[Any, Any] = (0.0, 1.0)
+        self.codes: Any = 2 if columns is None else columns.codes  # 0 and 1: any embedding has them
+        if isinstance(model, Normalized):
+            self.scale = model.mean.cpu().numpy(), model.std.cpu().numpy()
+            if counts := (model.recipe or {}).get("categories"):
+                self.codes = np.add(counts, 1)  # with one that is unknown
+
+    def batch(self, size: int, length: int | None = None) -> tuple[Tensor, ...]:
+        """Draw instances, the same ones every time. Signals may be of another length."""
+        rng = np.random.default_rng(size)
+        drawn: list[Tensor] = []
+        for name, own, dtype in zip(self.names, self.shapes, self.dtypes, strict=True):
+            shape = (size, *own)
+            if self.free and length and name == "frames":
+                shape = (size, own[0], length)
+            values: Any
+            if name == "lengths":
+                values = rng.integers(1, drawn[0].shape[2] + 1, shape)
+            elif dtype == np.uint8:
+                values = rng.integers(256, size=shape)
+            elif dtype.kind in "iub":
+                values = rng.integers(self.codes if name == "codes" else 2, size=shape)
+            else:
+                mean, std = (0.0, 1.0) if drawn else self.scale
+                values = mean + std * rng.normal(size=shape)
+            drawn.append(torch.from_numpy(values.astype(dtype)))
+        return tuple(drawn)
+
+    def trials(self) -> list[tuple[Tensor, ...]]:
+        """Batches to compare results on: none of the size that is exported."""
+        length = self.shapes[0][-1] if self.free else 0
+        lengths = (length, length // 2 + 1, 2 * length + 1) if self.free else (None,)
+        return [self.batch(size, length) for size in (1, 5) for length in lengths]
+
+
+def _check_columns(columns: Columns, shapes: list[tuple[int, ...]]) -> None:
+    wanted = [(columns.n_numbers,), *([(len(columns.codes),)] if columns.codes else [])]
+    if shapes != wanted:
+        raise ExportError(
+            f"the columns give rows of shape {wanted}, but the parts are of shape {shapes}.",
+            "Pass the columns that the model was trained with.",
+        )
+
+
+# --------------------------------------------------------------------------------------- the graph
+
+
+class _Probabilities(nn.Module):
+    """A model of logits, up to what a reader wants."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, *x: Tensor) -> tuple[Tensor, Tensor]:
+        probabilities = self.model(*x).float().softmax(dim=1)
+        return probabilities, probabilities.argmax(dim=1)
+
+
+class _FreePool(nn.Module):
+    """Max pooling of signals. torch exports the one in one dimension for two lengths only."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.max_pool2d(x[:, :, None], (1, 3), (1, 2), (0, 1))[:, :, 0]
+
+
+def on_cpu(model: nn.Module) -> nn.Module:
+    """A copy, in the layout in which convolutions on the CPU are sound in every torch."""
+    copied = copy.deepcopy(model)
+    # mypy does not know this form, which torch documents
+    copied.to("cpu", memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+    return copied
+
+
+class Trial(NamedTuple):
+    """A batch, the probabilities that torch gives, and how far off others may be."""
+
+    batch: tuple[Tensor, ...]
+    probabilities: Tensor
+    allowed: float
+
+
+def try_on(model: nn.Module, batch: tuple[Tensor, ...], n_classes: int) -> Trial:
+    """See that a model takes a batch and gives what it should."""
+    shapes = " and ".join(f"{tuple(x.shape)} {str(x.dtype).removeprefix('torch.')}" for x in batch)
+    try:
+        with torch.no_grad():
+            logits: Tensor = model(*batch).float()
+    except Exception as error:
+        raise ExportError(
+            f"the model does not take a batch of shape {shapes}: {brief(error)}",
+            "Pass the parts of the instances that it was trained on.",
+        ) from error
+    if logits.shape != (len(batch[0]), n_classes):
+        raise ExportError(
+            f"the model gives logits of shape {tuple(logits.shape)} for a batch of "
+            f"{len(batch[0])}, but there are {n_classes} classes.",
+            "Pass the classes that it was trained on, in their order.",
+        )
+    allowed = max(TOLERANCE, min(DIGITS * float(logits.abs().max()), LOOSEST))
+    return Trial(batch, logits.softmax(dim=1), allowed)
+
+
+def graph_of(model: nn.Module, instances: Instances) -> Any:
+    """What a model, which is not needed any more, computes: as a ModelProto."""
+    axes = [{0: torch.export.Dim.DYNAMIC} for _ in instances.names]
+    length = None
+    if instances.free:
+        net_parts(model)[1].maxpool = _FreePool()
+        axes[0][2] = torch.export.Dim.DYNAMIC
+        length = max(instances.shapes[0][-1], LONG_ENOUGH)
+    try:
+        with torch.no_grad():
+            program = torch.export.export(
+                _Probabilities(model).eval(),
+                instances.batch(2, length),
+                dynamic_shapes=(tuple(axes),),
+                strict=False,
+            )
+            made: Any = torch.onnx.export(
+                program,
+                dynamo=True,
+                input_names=list(instances.names),
+                output_names=list(OUTPUTS),
+                verbose=False,
+            )
+        return made.model_proto
+    except Exception as error:
+        raise ExportError(
+            f"torch cannot export the model: {brief(error)}",
+            "Let its forward be tensor operations alone, for a batch of any size: x.shape[0] in "
+            "place of len(x), and no branches on values.",
+        ) from error
+
+
+def brief(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {' '.join(lines)[:500]}"
+
+
+def label_graph(graph: Any, names: tuple[str, ...], about: Mapping[str, str]) -> None:
+    """Say what the graph is, and leave out what only says how torch made it, with paths."""
+    graph.doc_string = (
+        f"Class probabilities of instances as they are stored ({', '.join(names)}). "
+        f"Made with apportion {__version__}."
+    )
+    del graph.metadata_props[:]
+    for key, value in about.items():
+        graph.metadata_props.add(key=key, value=value)
+    inner = graph.graph
+    inner.name = "model"
+    inner.doc_string = ""
+    del inner.metadata_props[:], inner.value_info[:]  # the latter can be inferred
+    for entry in (*inner.node, *inner.input, *inner.output, *inner.initializer):
+        del entry.metadata_props[:]
+        entry.doc_string = ""
+    axes = {}
+    for value in inner.input:
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+            axes[dim.dim_param] = "length" if axis else "batch"
+    for value in (*inner.input, *inner.output):
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_param:
+                dim.dim_param = axes.get(dim.dim_param, "batch")
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep from the user what torch and onnxscript say on their own workings."""
+    loggers = [logging.getLogger(name) for name in ("torch", "onnxscript", "onnx_ir")]
+    levels = [logger.level for logger in loggers]
+    with warnings.catch_warnings(), redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+        warnings.simplefilter("ignore")
+        try:
+            for logger in loggers:
+                logger.setLevel(logging.CRITICAL)
+            yield
+        finally:
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)

@@ -1,0 +1,226 @@
+"""A trained model as an ONNX file, which runs wherever ONNX does, without torch or apportion.
+
+The graph takes instances as they are stored, a batch of any size: normalising is part of it. Its
+inputs are named for what they are,
+
+    numbers, codes     the rows of a table: numbers (batch, F), codes of categories (batch, K)
+    images             (batch, channels, height, width)
+    frames, lengths    signals (batch, channels, length), and how many frames of each are real
+
+or else x0, x1 and so on. For `conv1d` the length is free as well. Its outputs are `probabilities`,
+float32 of shape (batch, C), and `label`, the position of the largest. The file's metadata have the
+version of apportion, the names of the classes, and how the columns of a table become numbers::
+
+    import onnxruntime
+    session = onnxruntime.InferenceSession("model.onnx")
+    about = session.get_modelmeta().custom_metadata_map
+    classes = json.loads(about["classes"])
+    columns = Columns.from_dict(json.loads(about["columns"]))
+    numbers, codes = columns.encode(frame)
+    probabilities, label = session.run(None, {"numbers": numbers, "codes": codes})
+
+What was written is run before it is kept, and compared with torch.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from apportion import __version__
+from apportion.model._onnx_graph import (
+    ExportError,
+    Instances,
+    Trial,
+    brief,
+    graph_of,
+    label_graph,
+    on_cpu,
+    quiet,
+    try_on,
+)
+
+if TYPE_CHECKING:
+    from apportion.data.columns import Columns
+
+__all__ = ["ExportError", "to_onnx"]
+
+ENCODING = (
+    'numbers, float32: the columns of "means", in the order of "names". A missing value is the '
+    'mean of its column; columns in "shifted" are less their mean. Then, for every column in '
+    '"gaps", 1 where its value is missing and 0 elsewhere.\n'
+    'codes, int16, if there are "categories": these columns, in the order of "names". A text is '
+    "its place in the list, counted from 1; 0 is for what is missing or not in the list.\n"
+    "In Python: apportion.data.columns.Columns.from_dict(json.loads(columns)).encode(frame)"
+)
+ONE_FILE = 2**31 - 2**24  # bytes of weights that go into one file: protobuf ends at 2 GiB
+
+
+def to_onnx(
+    model: nn.Module,
+    path: str | os.PathLike[str],
+    *,
+    parts: Sequence[Mapping[str, Any]],
+    classes: Sequence[Any],
+    columns: Columns | None = None,
+    force: bool = False,
+) -> Path:
+    """Write a model as ONNX, whole or not at all.
+
+    It is exported in evaluation mode. The model itself stays as it is, and where it is.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Maps a batch of instances as they are stored, called as ``model(*x)``, to logits (b, C).
+    path : path
+        The file to write. Weights of more than 2 GB go to another one beside it, ``path.data``.
+    parts : sequence of mappings
+        What one instance is, a mapping a part: ``{"shape": [3, 32, 32], "dtype": "uint8"}``.
+    classes : sequence
+        The names of the C classes: texts, numbers or truth values.
+    columns : Columns, optional
+        How a table's rows become the parts. It goes into the file, for whoever has rows.
+    force : bool
+        Whether to replace a file that is there.
+
+    Returns
+    -------
+    Path
+        The file.
+
+    Raises
+    ------
+    ExportError
+        If onnx is not installed, the model does not fit the parts or the classes, torch cannot
+        export it, the file is there or cannot be written, or it computes something else than the
+        model: probabilities that differ by more than 1e-5, or where a logit is above 10 by more
+        than a millionth of it.
+
+    Examples
+    --------
+    >>> to_onnx(nn.Linear(2, 3), "no/such/model.onnx", parts=[], classes="abc")
+    Traceback (most recent call last):
+    apportion.model._onnx_graph.ExportError: no/such, the folder of model.onnx, does not exist.
+      Make it, or pass a path in another folder.
+    """
+    path = Path(path)
+    _check_place(path, force)
+    onnx = _installed()
+    instances = Instances(parts, model, columns)
+    about = {"apportion": __version__, "classes": _as_json(classes)}
+    if columns is not None:
+        about |= {"columns": json.dumps(columns.to_dict()), "encoding": ENCODING}
+
+    copied = on_cpu(model).eval()
+    trials = [try_on(copied, batch, len(classes)) for batch in instances.trials()]
+    with quiet():
+        graph = graph_of(copied, instances)
+    label_graph(graph, instances.names, about)
+
+    try:
+        with TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
+            written = Path(folder) / path.name
+            weights = sum(len(tensor.raw_data) for tensor in graph.graph.initializer)
+            aside = {"save_as_external_data": True, "location": f"{path.name}.data"}
+            onnx.save_model(graph, written, **(aside if weights > ONE_FILE else {}))
+            _verify(onnx, written, instances.names, trials)
+            for file in sorted(Path(folder).iterdir(), reverse=True):  # the weights come first
+                _check_place(path.with_name(file.name), force)
+                _move(file, path.with_name(file.name))
+    except OSError as error:
+        raise ExportError(
+            f"{path} cannot be written: {error.strerror or error}.",
+            "Make room on the disk, or pass a path in a folder that you may write to.",
+        ) from error
+    return path
+
+
+# ------------------------------------------------------------------------------- what is asked for
+
+
+def _check_place(path: Path, force: bool) -> None:
+    if not path.parent.is_dir():
+        raise ExportError(
+            f"{path.parent}, the folder of {path.name}, does not exist.",
+            "Make it, or pass a path in another folder.",
+        )
+    if path.is_dir():
+        raise ExportError(f"{path} is a folder.", "Pass the path of a file.")
+    if path.exists() and not force:
+        raise ExportError(
+            f"{path} is there already.", "Pass another path, or force=True (--force) to replace it."
+        )
+
+
+def _installed() -> Any:
+    """Give the module onnx, if it and what torch needs besides are installed."""
+    for name in ("onnx", "onnxscript"):
+        try:
+            with quiet():
+                import_module(name)
+        except ImportError as error:
+            raise ExportError(
+                f"models are exported with {name}, which is not installed.",
+                "Install it with: pip install 'apportion[onnx]'",
+            ) from error
+    return import_module("onnx")
+
+
+def _as_json(classes: Sequence[Any]) -> str:
+    plain = [name.item() if isinstance(name, np.generic) else name for name in classes]
+    for name in plain:
+        if not isinstance(name, str | int | float):
+            raise ExportError(
+                f"class {name!r} is a {type(name).__name__}, which a file cannot keep.",
+                "Let class names be texts or numbers.",
+            )
+    return json.dumps(plain)
+
+
+# ---------------------------------------------------------------------------------------- the file
+
+
+def _verify(onnx: Any, path: Path, names: tuple[str, ...], trials: list[Trial]) -> None:
+    """See that a file computes what the model does; without onnxruntime, that it is sound."""
+    try:
+        runtime: Any = import_module("onnxruntime")
+    except ImportError:
+        onnx.checker.check_model(str(path), full_check=True)
+        return
+    options = runtime.SessionOptions()
+    options.log_severity_level = 3
+    options.intra_op_num_threads = torch.get_num_threads()
+    try:
+        session = runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        inputs = [dict(zip(names, (x.numpy() for x in t.batch), strict=True)) for t in trials]
+        given = [session.run(["probabilities"], batch)[0] for batch in inputs]
+    except Exception as error:
+        raise ExportError(
+            f"onnxruntime does not run the exported model: {brief(error)}",
+            "Update onnxruntime; or let the model have no branches that depend on a batch's size.",
+        ) from error
+    for trial, probabilities in zip(trials, given, strict=True):
+        off = float(np.abs(probabilities - trial.probabilities.numpy()).max())
+        if not off <= trial.allowed:
+            raise ExportError(
+                f"the exported model gives probabilities that differ by {off:.2g} from torch's, "
+                f"on a batch of {len(trial.batch[0])}.",
+                "Let the model give the same every time in evaluation mode, and have no branches "
+                "that depend on a batch's size.",
+            )
+
+
+def _move(file: Path, place: Path) -> None:
+    with file.open("r+b") as written:
+        os.fsync(written.fileno())
+    file.replace(place)

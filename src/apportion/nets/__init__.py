@@ -1,0 +1,1 @@
+"""Networks that carry their normalisation, and augmentation."""

@@ -1,0 +1,125 @@
+"""Networks that are ready to train: a perceptron, and ResNet-18 over images or over signals.
+
+Each travels with its preprocessing: `Normalized` keeps the mean and the standard deviation of the
+data beside the weights, so that instances go in as they are stored (uint8 images, raw columns)
+wherever the model is used. `build` measures them over the rows that stand in bags, in one pass
+that loads a chunk at a time.
+
+Instances may have two parts: the numbers of a table's row and the codes of its categories, or the
+frames of a signal and how many of them are real.
+
+The paper trains torchvision's ResNet-18 with random weights, and one with "1D convolution layers
+instead of 2D" on signals. Here both are one class, and torchvision's weights fit it. Any other
+``nn.Module`` works as well.
+
+Reference: K. He, X. Zhang, S. Ren, J. Sun, "Deep Residual Learning for Image Recognition",
+CVPR 2016.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from apportion.bags.bags import Bags
+from apportion.nets.measure import measure
+from apportion.nets.mlp import mlp
+from apportion.nets.normalized import Normalized
+from apportion.nets.recipe import check_name, read_recipe, write_recipe
+from apportion.nets.resnet import ResNet, conv1d, resnet18
+
+__all__ = ["NETS", "build", "from_recipe", "move_to"]
+
+
+def move_to(device: torch.device, model: nn.Module) -> None:
+    """Bring a model to a device, those of its nets that are known to allow it in the best layout.
+
+    On a GPU that is channels-last. Networks of others stay as they are: their `view` may not take
+    it. So does everything on the CPU, where such convolutions of 8 channels corrupted memory in
+    torch 2.13.
+    """
+    model.to(device)
+    for module in model.modules():
+        if isinstance(module, ResNet) and device.type == "cuda":
+            # mypy does not know this form, which torch documents
+            module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+
+# --------------------------------------------------------------------------- a net for the data
+
+NETS: dict[str, Callable[..., nn.Module]] = {"mlp": mlp, "conv1d": conv1d, "resnet18": resnet18}
+
+
+def build(name: str, bags: Bags, *, seed: int = 0, **options: Any) -> Normalized:
+    """Build the named net for the data, with random weights, on the CPU.
+
+    Classes and shapes come from the bags. Normalisation is measured over the distinct rows that
+    stand in bags: every feature on its own for "mlp", every channel for the others.
+
+    Parameters
+    ----------
+    name : {"mlp", "conv1d", "resnet18"}
+    bags : Bags
+        Its `x` may be an array, a memory-mapped one or a tensor. It may be a tuple of two of them:
+        numbers (M, F) and whole codes of categories (M, K) for "mlp", where F may be 0; frames
+        (M, channels, length) and how many of each signal's are real (M,) for "conv1d", which are
+        then all that is measured and seen.
+    seed : int
+        Decides the weights, to the bit. The caller's random state stays as it is.
+    **options
+        Passed on: ``hidden`` and ``categories`` of `mlp`, ``stem`` of `resnet18`. By default the
+        categories are those of the largest codes in x.
+
+    Returns
+    -------
+    Normalized
+        Its `recipe` says how it was made, and `from_recipe` makes it again without the data.
+
+    Examples
+    --------
+    >>> bags = Bags.from_rows([[1.0, 7.0], [3.0, 7.0]], ["a", "a"], {"a": [0.5, 0.5]})
+    >>> model = build("mlp", bags, hidden=[16])
+    >>> model.mean, model.std
+    (tensor([2., 7.]), tensor([1., 1.]))
+    """
+    check_name(name, NETS)
+    sizes, mean, std = measure(name, bags.x, np.unique(bags.index), options.pop("categories", None))
+    arguments = {"classes": bags.n_classes, **sizes, **options}
+    # Only the CPU's generator is seeded: torch.manual_seed would reach those of every GPU as well.
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+        torch.default_generator.manual_seed(seed)
+        model = Normalized(NETS[name](**arguments), mean, std)
+    model.recipe = write_recipe(name, NETS[name], arguments, model.mean, model.std)
+    return model
+
+
+def from_recipe(recipe: Mapping[str, Any]) -> Normalized:
+    """Make a net as `build` did, but without the data and with untrained weights.
+
+    It is ready for ``load_state_dict`` of those that were saved. The recipe is plain: JSON keeps
+    it.
+
+    Parameters
+    ----------
+    recipe : mapping
+        The `recipe` of a model that `build` made.
+
+    Examples
+    --------
+    >>> bags = Bags.from_rows([[1.0, 7.0], [3.0, 7.0]], ["a", "a"], {"a": [0.5, 0.5]})
+    >>> model = build("mlp", bags, hidden=[16])
+    >>> model.recipe["hidden"], model.recipe["classes"]
+    ([16], 2)
+    >>> from_recipe(model.recipe).load_state_dict(model.state_dict())
+    <All keys matched successfully>
+    """
+    name, arguments, mean_shape, std_shape = read_recipe(recipe, NETS)
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+        network = NETS[name](**arguments)
+        model = Normalized(network, torch.zeros(mean_shape), torch.ones(std_shape))
+    model.recipe = write_recipe(name, NETS[name], arguments, model.mean, model.std)
+    return model

@@ -1,0 +1,195 @@
+"""What a net must know of the data: their shape, their categories, and how they are spread.
+
+Data are read a chunk at a time, so that they may lie on disk, and moments are merged as Chan, Golub
+and LeVeque (1979) do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor, from_numpy
+
+from apportion.errors import ApportionError
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+CHUNK = 2**21  # values that are read at a time: 16 MiB in float64
+MOST_CATEGORIES = 2**20  # of all columns: with 256 units above them, weights of 1 GiB
+
+# What the axes of an instance are, where a net depends on them; the others take any shape.
+AXES = {"conv1d": ("channels", "length"), "resnet18": ("channels", "height", "width")}
+
+# What a net makes of a second part, and the axes of the two.
+PAIRS = {
+    "mlp": ("codes", ("features",), ("columns",)),
+    "conv1d": ("lengths", ("channels", "length"), ()),
+}
+
+
+class NetError(ApportionError, ValueError):
+    """A network that cannot be built as asked. The message names what is wrong and the remedy."""
+
+
+class Measured(NamedTuple):
+    """What a net needs to know of the data, as arguments of the function that makes it."""
+
+    sizes: dict[str, Any]
+    mean: Floats  # these two in the shape of one instance, with 1 for the axes they are over
+    std: Floats
+
+
+def measure(name: str, x: Any, rows: Ints, categories: Sequence[int] | None) -> Measured:
+    """Measure some rows of x for the named net. Categories are counted over all rows."""
+    first, second = _readable(name, x)
+    if categories is not None and (name != "mlp" or second is None):
+        raise NetError(
+            "categories are given, but there are no codes.",
+            "Pass x as a tuple (numbers, codes) to mlp, or leave categories out.",
+        )
+    sizes: dict[str, Any] = {}
+    lengths = None
+    if name in AXES:
+        sizes["channels"], axes = int(first.shape[1]), (0, *range(2, first.ndim))
+        if second is not None:
+            sizes["masked"], lengths = True, _read_lengths(second, rows, int(first.shape[2]))
+    else:
+        sizes["features"], axes = math.prod(map(int, first.shape[1:])), (0,)
+        if second is not None:
+            sizes["categories"] = _count_categories(second, categories)
+            if sizes["features"] + sum(sizes["categories"]) == len(sizes["categories"]):
+                raise NetError(
+                    "x has 0 numbers, and 0 categories beside those that are missing.",
+                    "Pass at least one column that says something.",
+                )
+    if sizes.get("features") == 0:
+        return Measured(sizes, np.empty(0), np.empty(0))
+    with np.errstate(over="ignore", invalid="ignore"):  # Normalized refuses what is not finite
+        return Measured(sizes, *_moments(first, rows, axes, lengths))
+
+
+def _readable(name: str, x: Any) -> tuple[Any, Any]:
+    """The array that the net reads, and the codes or lengths that go with it, if any."""
+    arrays = x if isinstance(x, tuple) else (x,)
+    shapes = [tuple(map(int, array.shape)) for array in arrays]
+    if len(arrays) == 2 and name in PAIRS:
+        second, *wanted = PAIRS[name]
+        fits = all(len(s) == 1 + len(w) for s, w in zip(shapes, wanted, strict=True))
+        if not fits or not _whole(arrays[1]) or (second == "lengths" and 0 in shapes[0]):
+            axes = ("(" + ", ".join(("rows", *own)) + ")" for own in wanted)
+            raise NetError(
+                f"{name} takes two parts of shapes {' and '.join(axes)}, the second of which holds "
+                f"{second}, whole numbers; but they are of shapes {shapes[0]} and {shapes[1]}, "
+                f"the second {str(arrays[1].dtype).removeprefix('torch.')}.",
+                "Reshape the parts, or join them into one array.",
+            )
+        return arrays
+    if len(arrays) > 1:
+        raise NetError(
+            f"{name} cannot read instances of {len(arrays)} parts.",
+            "Two parts can be read by mlp, (numbers, codes), and by conv1d, (frames, lengths). Join"
+            f" the parts, or pass an nn.Module whose forward takes {len(arrays)} arguments.",
+        )
+    shape, own = shapes[0], AXES.get(name)
+    if len(shape) < 2 or 0 in shape or (own and len(shape) != 1 + len(own)):
+        names = ", ".join(own or ("features",))
+        raise NetError(
+            f"{name} takes x of shape (rows, {names}), but x is of shape {shape}.",
+            "Reshape x, or take another net: conv1d is for signals, resnet18 for images, and mlp "
+            "for tables or any other shape.",
+        )
+    return arrays[0], None
+
+
+def _whole(part: Any) -> bool:
+    if isinstance(part, Tensor):
+        return not (part.is_floating_point() or part.is_complex())
+    return np.dtype(part.dtype).kind in "iub"
+
+
+def _taken(part: Any, rows: Ints) -> NDArray[Any]:
+    if isinstance(part, Tensor):
+        given: NDArray[Any] = part[from_numpy(rows).to(part.device)].detach().cpu().numpy()
+        return given
+    return np.asarray(part[rows])
+
+
+def _read_lengths(lengths: Any, rows: Ints, most: int) -> Ints:
+    given = _taken(lengths, rows).astype(np.int64)
+    bad = (given < 1) | (given > most)
+    if bad.any():
+        raise NetError(
+            f"row {rows[bad.argmax()]} has a length of {given[bad.argmax()]}"
+            f"{f', as {bad.sum() - 1:,} more have' if bad.sum() > 1 else ''}; "
+            f"the frames are {most:,} long.",
+            f"Let every length lie between 1 and {most:,}.",
+        )
+    return given
+
+
+def _count_categories(codes: Any, given: Sequence[int] | None) -> list[int]:
+    """How many codes each column may hold, with 0, and that it holds no others."""
+    n_rows, n_columns = map(int, codes.shape)
+    asked = None if given is None else np.asarray(given)
+    if asked is not None and (asked.shape != (n_columns,) or asked.dtype.kind not in "iu"):
+        raise NetError(
+            f"categories is {given!r}, but there are {n_columns:,} columns of codes.",
+            "Pass one whole number a column: how many codes it has, with 0 for what is missing.",
+        )
+    most = np.zeros(n_columns, np.int64)
+    step = max(CHUNK // max(n_columns, 1), 1)
+    for first in range(0, n_rows if n_columns else 0, step):
+        rows = np.arange(first, min(first + step, n_rows))
+        values = _taken(codes, rows)
+        bad = values < 0 if asked is None else (values < 0) | (values >= asked)
+        if bad.any():
+            row, column = np.argwhere(bad)[0]
+            allowed = "from 0" if asked is None else f"from 0 to {asked[column] - 1}"
+            raise NetError(
+                f"row {rows[row]} has the code {values[row, column]} in column {column}.",
+                f"Let codes of this column run {allowed}. 0 stands for what is missing or unknown.",
+            )
+        most = np.maximum(most, values.max(axis=0).astype(np.int64))
+    found = [int(n) for n in (most + 1 if asked is None else asked)]
+    if min(found, default=1) < 1 or sum(found) > MOST_CATEGORIES:
+        largest = int(np.argmax(found)) if min(found) >= 1 else int(np.argmin(found))
+        raise NetError(
+            f"column {largest} of the codes has {found[largest]:,} categories, all columns "
+            f"{sum(found):,}.",
+            f"Let them be 1 or more, and {MOST_CATEGORIES:,} at most in all: number the categories "
+            "of each column 1, 2, 3 and so on, and let rare ones share a number.",
+        )
+    return found
+
+
+def _moments(
+    x: Any, rows: Ints, axes: tuple[int, ...], lengths: Ints | None
+) -> tuple[Floats, Floats]:
+    """The mean and the standard deviation of some rows of x, over some axes, but no padding."""
+
+    def seen(some: Ints) -> Floats:
+        """Rows in the precision in which the network sees them, for sums in a higher one."""
+        return _taken(x, some).astype(np.float32).astype(np.float64)
+
+    # A value of each feature. Less of it, numbers are small, and a constant is exactly 0.
+    pivot = seen(rows[:1])[tuple(slice(1) if a in axes else slice(None) for a in range(x.ndim))]
+    n, mean, squares = 0, np.zeros_like(pivot), np.zeros_like(pivot)
+    n_chunks = min(math.ceil(len(rows) * math.prod(x.shape[1:]) / CHUNK), len(rows))
+    for some in np.array_split(np.arange(len(rows)), n_chunks):
+        values = seen(rows[some]) - pivot
+        real: Any = True
+        k = values.size // pivot.size
+        if lengths is not None:
+            real = (np.arange(values.shape[2]) < lengths[some, None])[:, None]
+            k = int(lengths[some].sum())
+        delta = values.mean(axis=axes, keepdims=True, where=real) - mean
+        squares += ((values - mean - delta) ** 2).sum(axis=axes, keepdims=True, where=real)
+        squares += delta**2 * (n * k / (n + k))
+        mean += delta * (k / (n + k))
+        n += k
+    return (pivot + mean)[0], np.sqrt(squares / n)[0]

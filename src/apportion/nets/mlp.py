@@ -1,0 +1,71 @@
+"""A perceptron over the numbers of a table's rows, and over the codes of its categories."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["mlp"]
+
+
+def mlp(
+    features: int,
+    classes: int,
+    *,
+    hidden: Sequence[int] = (256,),
+    categories: Sequence[int] | None = None,
+) -> nn.Sequential:
+    """Build a perceptron with layers of `hidden` units, ReLU between them.
+
+    Instances of any shape will do, if their size is `features`.
+
+    Parameters
+    ----------
+    categories : sequence of int, optional
+        Lets instances be rows of numbers (b, features) and of codes (b, columns): how many codes
+        each column has, with 0. The network sees the numbers beside a 0 or 1 for each category;
+        code 0, for what is missing or unknown, has none, and neither has a code that is not below
+        the column's number of them.
+
+    Examples
+    --------
+    >>> mlp(12, 5, hidden=[8])(torch.zeros(2, 3, 4)).shape
+    torch.Size([2, 5])
+    >>> mlp(1, 5, categories=[3, 4])(torch.zeros(2, 1), torch.tensor([[0, 3], [2, 1]])).shape
+    torch.Size([2, 5])
+    """
+    width = features + sum(n - 1 for n in categories or ())
+    layers: list[nn.Module] = [nn.Flatten()]
+    for size in hidden:
+        layers += [nn.Linear(width, size), nn.ReLU(inplace=True)]
+        width = size
+    layers.append(nn.Linear(width, classes))
+    return nn.Sequential(*layers) if categories is None else _Mixed(categories, layers)
+
+
+class _Mixed(nn.Sequential):
+    """Layers over numbers joined with the categories of codes, each of which is 0 or 1."""
+
+    categories: Tensor
+    before: Tensor
+
+    def __init__(self, categories: Sequence[int], layers: Sequence[nn.Module]) -> None:
+        super().__init__(*layers)
+        counts = torch.tensor(list(categories), dtype=torch.int64)
+        own = counts - 1  # places of each column: code 0 has none
+        self.width = int(own.sum())
+        self.register_buffer("categories", counts, persistent=False)
+        self.register_buffer("before", own.cumsum(0) - own, persistent=False)
+
+    def forward(self, numbers: Tensor, codes: Tensor) -> Tensor:  # type: ignore[override]
+        """Give the logits."""
+        codes = codes.long()
+        known = (codes > 0) & (codes < self.categories)
+        places = (codes + self.before).where(known, 0)  # where 0 is left out in the end
+        hot = numbers.new_zeros(numbers.shape[0], 1 + self.width).scatter_(1, places, 1.0)
+        x = torch.cat([numbers, hot[:, 1:]], dim=1)
+        for layer in self:
+            x = layer(x)
+        return x

@@ -1,0 +1,253 @@
+"""ResNet-18 over images or over signals.
+
+Weights have the names and the shapes of torchvision's. Some convolutions are computed in another
+way than usual, with the same result: where that is one place they are a product of matrices, and on
+a GPU the first one reads blocks of pixels.
+
+Signals may be of unequal length, padded to one: a mask of their real places goes with them. A place
+of a layer is real if the one it is centred on is, so that a stride of 2 keeps every other one. All
+others are 0 after every normalisation, as they are in the padding of a convolution: a signal meets
+the same numbers whether something follows it or not.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from apportion.errors import ApportionError
+from apportion.nets.measure import NetError
+
+__all__ = ["ResNet", "conv1d", "resnet18"]
+
+Stem = Literal["imagenet", "cifar"]
+
+
+class ResNet(nn.Sequential):
+    """ResNet-18 in one dimension or two. Make one with `resnet18` or `conv1d`.
+
+    Weights have the names and the shapes of torchvision's ``resnet18``, and are drawn as there.
+    """
+
+    def __init__(
+        self,
+        classes: int,
+        channels: int,
+        *,
+        dimensions: int,
+        small: bool = False,
+        masked: bool = False,
+    ) -> None:
+        size, stride = (3, 1) if small else (7, 2)
+        conv1, bn1 = _convolution(dimensions, channels, 64, size, stride)
+        pool = nn.MaxPool1d if dimensions == 1 else nn.MaxPool2d
+        average = nn.AdaptiveAvgPool1d if dimensions == 1 else nn.AdaptiveAvgPool2d
+        layers = OrderedDict[str, nn.Module](
+            conv1=conv1,
+            bn1=bn1,
+            relu=nn.ReLU(inplace=True),
+            maxpool=nn.Identity() if small else pool(3, stride=2, padding=1),
+            layer1=_stage(dimensions, 64, 64, stride=1),
+            layer2=_stage(dimensions, 64, 128, stride=2),
+            layer3=_stage(dimensions, 128, 256, stride=2),
+            layer4=_stage(dimensions, 256, 512, stride=2),
+            avgpool=average(1),
+            flatten=nn.Flatten(),
+            fc=nn.Linear(512, classes),
+        )
+        super().__init__(layers)
+        self.masked = masked
+        for module in self.modules():
+            if isinstance(module, nn.Conv1d | nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+    def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """Give the logits, of signals with as many real frames as `lengths` says."""
+        if self.masked != (lengths is not None):
+            raise ApportionError(
+                f"the network is {'' if self.masked else 'not '}masked, but it is called with "
+                f"{'no ' if self.masked else ''}lengths.",
+                "Call it as model(frames, lengths) if it was built with lengths, else model(x).",
+            )
+        if lengths is not None:
+            return self._masked(x, lengths)
+        if x.is_cuda and x.ndim == 4:
+            mixed = torch.is_autocast_enabled("cuda")
+            dtype = torch.get_autocast_dtype("cuda") if mixed else x.dtype
+            x = x.to(dtype, memory_format=torch.channels_last)
+        for layer in self:
+            x = layer(x)
+        return x
+
+    def _masked(self, x: Tensor, lengths: Tensor) -> Tensor:
+        layers: Any = self
+        places = torch.arange(x.shape[2], device=x.device)
+        real = (places < lengths.clamp(min=1)[:, None])[:, None]
+        x = layers.conv1(x.where(real, 0))
+        real = real[:, :, ::2]
+        x = _normalized(layers.bn1, x, real).relu_()
+        real = real[:, :, ::2]
+        x = layers.maxpool(x).where(real, 0)  # the last real place may reach into the one behind it
+        for stage in (layers.layer1, layers.layer2, layers.layer3, layers.layer4):
+            for block in stage:
+                real = real[:, :, :: block.stride]
+                x = block(x, real)
+        average: Tensor = x.sum(dim=2) / real.sum(dim=2)
+        logits: Tensor = layers.fc(average)
+        return logits
+
+
+class _Block(nn.Module):
+    """Two convolutions, added to what came in: itself, or its projection where shapes differ."""
+
+    def __init__(self, dimensions: int, before: int, width: int, stride: int) -> None:
+        super().__init__()
+        self.conv1, self.bn1 = _convolution(dimensions, before, width, 3, stride)
+        self.conv2, self.bn2 = _convolution(dimensions, width, width, 3, 1)
+        self.stride = stride
+        self.downsample: nn.Module = nn.Identity()
+        if stride > 1:
+            self.downsample = nn.Sequential(*_convolution(dimensions, before, width, 1, stride))
+
+    def forward(self, x: Tensor, real: Tensor | None = None) -> Tensor:
+        inner = _normalized(self.bn1, self.conv1(x), real).relu_()
+        outer = _normalized(self.bn2, self.conv2(inner), real)
+        if isinstance(self.downsample, nn.Sequential):
+            conv, norm = self.downsample
+            x = _normalized(norm, conv(x), real)
+        return outer.add_(x).relu_()
+
+
+def _normalized(norm: Any, x: Tensor, real: Tensor | None) -> Tensor:
+    """What BatchNorm gives, where only some places (b, 1, length) are real: 0 in all others.
+
+    Statistics are those of real places, so that learning does not depend on the padding either.
+    """
+    given: Tensor
+    if real is None or not norm.training:
+        given = norm(x)
+        return given if real is None else given.where(real, 0)
+    wide = x if x.dtype == torch.float64 else x.float()
+    n = real.sum()
+    mean = wide.where(real, 0).sum(dim=(0, 2)) / n
+    centered = (wide - mean[:, None]).where(real, 0)
+    variance = centered.square().sum(dim=(0, 2)) / n
+    if norm.track_running_stats:
+        with torch.no_grad():
+            norm.num_batches_tracked.add_(1)
+            norm.running_mean.lerp_(mean, norm.momentum)
+            norm.running_var.lerp_(variance * n / (n - 1).clamp(min=1), norm.momentum)
+    scale = norm.weight * (variance + norm.eps).rsqrt()
+    given = centered * scale[:, None] + norm.bias[:, None]
+    return given.where(real, 0).to(x.dtype)
+
+
+def _stage(dimensions: int, before: int, width: int, stride: int) -> nn.Module:
+    blocks = _Block(dimensions, before, width, stride), _Block(dimensions, width, width, 1)
+    return nn.Sequential(*blocks)
+
+
+def _convolution(
+    dimensions: int, before: int, width: int, size: int, stride: int
+) -> tuple[nn.Module, nn.Module]:
+    """A convolution, and the normalisation that follows it."""
+    conv, norm = (_Conv1d, nn.BatchNorm1d) if dimensions == 1 else (_Conv2d, nn.BatchNorm2d)
+    return conv(before, width, size, stride, padding=size // 2, bias=False), norm(width)
+
+
+def _as_matrix(x: Tensor, weight: Tensor, stride: int, padding: int) -> Tensor | None:
+    """What a convolution gives where that is one place only: a product of matrices.
+
+    Of the kernel only the part that lies on x counts, so the padding need not be multiplied: on
+    maps of one place, where ResNet-18 ends on images of 32 × 32, that is one in nine.
+    """
+    size = weight.shape[2]
+    if any((places + 2 * padding - size) // stride != 0 for places in x.shape[2:]):
+        return None
+    order = (0, *range(2, x.ndim), 1)  # channels last, as both are in memory on a GPU
+    taps = [min(size - padding, places) for places in x.shape[2:]]
+    seen = x.permute(order)[(slice(None), *map(slice, taps))]
+    kernel = weight.permute(order)[(slice(None), *(slice(padding, padding + n) for n in taps))]
+    given = nn.functional.linear(seen.flatten(1), kernel.flatten(1))
+    return given.reshape(*given.shape, *[1] * (x.ndim - 2))
+
+
+def _in_blocks(x: Tensor, weight: Tensor) -> Tensor:
+    """What a convolution of stride 2 gives, with blocks of 2 × 2 pixels for channels.
+
+    Tensor cores take channels by eights, and an image has three; in blocks it has twelve. A row
+    and a column of zeros in front make the kernel, of odd size, one of whole blocks.
+    """
+
+    def blocks(t: Tensor, before: int, after: int) -> Tensor:
+        t = nn.functional.pad(t.permute(0, 2, 3, 1), (0, 0, before, after, before, after))
+        n, height, width, channels = t.shape
+        t = t.reshape(n, height // 2, 2, width // 2, 2, channels).permute(0, 1, 3, 2, 4, 5)
+        t = t.reshape(n, height // 2, width // 2, 4 * channels)
+        return nn.functional.pad(t, (0, -4 * channels % 8)).permute(0, 3, 1, 2)
+
+    half = (weight.shape[2] + 1) // 2
+    return nn.functional.conv2d(blocks(x, half, half - 2), blocks(weight, 1, 0))
+
+
+class _Conv1d(nn.Conv1d):
+    def forward(self, x: Tensor) -> Tensor:
+        given = _as_matrix(x, self.weight, self.stride[0], int(self.padding[0]))
+        return super().forward(x) if given is None else given
+
+
+class _Conv2d(nn.Conv2d):
+    def forward(self, x: Tensor) -> Tensor:
+        given = _as_matrix(x, self.weight, self.stride[0], int(self.padding[0]))
+        if given is not None:
+            return given
+        even = x.shape[2] % 2 == x.shape[3] % 2 == 0
+        if x.is_cuda and even and self.stride[0] == 2 and self.in_channels < 8:
+            return _in_blocks(x, self.weight)
+        return super().forward(x)
+
+
+def resnet18(classes: int, *, channels: int = 3, stem: Stem = "imagenet") -> ResNet:
+    """Build ResNet-18 for images of shape (b, channels, height, width).
+
+    Parameters
+    ----------
+    stem : {"imagenet", "cifar"}
+        How an image enters. The first, which is the paper's for images of 32 × 32 as well, halves
+        it twice: a 7 × 7 convolution of stride 2, then max pooling. The second keeps its size for
+        small images: a 3 × 3 convolution of stride 1. It takes about 16 times the computation.
+
+    Examples
+    --------
+    >>> network = resnet18(10)
+    >>> sum(weight.numel() for weight in network.parameters())
+    11181642
+    """
+    if stem not in ("imagenet", "cifar"):
+        raise NetError(f"there is no stem {stem!r}.", "Pass 'imagenet' or 'cifar'.")
+    return ResNet(classes, channels, dimensions=2, small=stem == "cifar")
+
+
+def conv1d(channels: int, classes: int, *, masked: bool = False) -> ResNet:
+    """Build ResNet-18 with 1-D convolutions, for signals of shape (b, channels, length).
+
+    Any length will do.
+
+    Parameters
+    ----------
+    masked : bool
+        Whether it also takes how many frames of each signal are real, of shape (b,). What is behind
+        them is then nothing to the network: neither the logits nor what it learns depend on what
+        is there, or on how much.
+
+    Examples
+    --------
+    >>> conv1d(13, 10).eval()(torch.zeros(2, 13, 93)).shape
+    torch.Size([2, 10])
+    >>> conv1d(13, 10, masked=True).eval()(torch.zeros(2, 13, 93), torch.tensor([93, 40])).shape
+    torch.Size([2, 10])
+    """
+    return ResNet(classes, channels, dimensions=1, masked=masked)

@@ -1,1 +1,0 @@
-"""Reproductions of papers: cells of their tables, run and recorded; tables and figures of those."""

@@ -1,0 +1,1 @@
+"""Run folders: every file name, and what can be read without torch."""

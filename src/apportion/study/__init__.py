@@ -1,0 +1,1 @@
+"""For researchers: datasets, bag protocols, manifests, reproduction of papers."""

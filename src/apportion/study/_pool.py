@@ -1,0 +1,86 @@
+"""The rows that bags are made of: checked, sorted by class, and put into words."""
+
+from __future__ import annotations
+
+import reprlib
+from operator import index
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from apportion.bags.checks import BagError
+
+Ints = NDArray[np.int64]
+
+
+def pool_of(n_rows: int, rows: ArrayLike | None) -> Ints:
+    """Give the rows of the pool in ascending order, so that theirs does not matter."""
+    if rows is None:
+        return np.arange(n_rows)
+    given = np.asarray(rows)
+    if given.ndim != 1 or not given.size or given.dtype.kind not in "iu":
+        raise BagError(
+            f"rows are of shape {given.shape} and {given.dtype}.",
+            "Pass a flat list of row numbers, at least one: np.flatnonzero(mask) for a mask.",
+        )
+    pool = np.sort(given.astype(np.int64))
+    if pool[0] < 0 or pool[-1] >= n_rows:
+        raise BagError(
+            f"rows run from {pool[0]} to {pool[-1]}, but there are {in_rows(n_rows)}.",
+            f"Rows are counted from 0: let them lie between 0 and {n_rows - 1}.",
+        )
+    twice = np.diff(pool) == 0
+    if twice.any():
+        raise BagError(
+            f"row {pool[twice.argmax()]} is in rows twice.", "Pass every row of the pool once."
+        )
+    return pool
+
+
+def rows_by_class(labels: Any, rows: ArrayLike | None) -> dict[Any, Ints]:
+    """Give the rows of every class of the pool, in the order of the classes' names."""
+    # From a list of several types numpy would make strings, and one class of 1 and "1".
+    names = np.asarray(labels if hasattr(labels, "dtype") else np.array(labels, dtype=object))
+    if names.ndim != 1 or not names.size:
+        raise BagError(
+            f"labels are of shape {names.shape}.",
+            "Pass one class name per row of x, in the order of its rows.",
+        )
+    pool = pool_of(len(names), rows)
+    try:
+        classes, codes = np.unique(names[pool], return_inverse=True)
+    except TypeError as error:
+        raise BagError(
+            f"the classes cannot be put in order: {error}.",
+            "Let all labels be strings or all numbers, and leave out rows without a label.",
+        ) from error
+    missing = classes != classes
+    if missing.any():
+        first = pool[(names[pool] != names[pool]).argmax()]
+        raise BagError(
+            f"the label of row {first} is missing.",
+            "Give it a label, or leave it out of rows.",
+        )
+    return {name: pool[codes == code] for code, name in enumerate(classes.tolist())}
+
+
+def positive(name: str, value: int) -> int:
+    try:
+        whole = index(value)
+    except TypeError:
+        whole = 0
+    if whole < 1:
+        raise BagError(f"{name} is {reprlib.repr(value)}.", "Pass a whole number of 1 or more.")
+    return whole
+
+
+def in_rows(n: int) -> str:
+    return f"{n:,} row" + ("" if n == 1 else "s")
+
+
+def holdings(pool: dict[Any, Ints], most: int = 8) -> str:
+    """List the smallest classes: those that a draw asks too much of."""
+    fewest = sorted(pool.items(), key=lambda item: len(item[1]))
+    more = [f"… ({len(fewest) - most:,} more)"] if len(fewest) > most else []
+    return " · ".join([f"class {name!r} {in_rows(len(own))}" for name, own in fewest[:most]] + more)

@@ -1,0 +1,174 @@
+"""Tables that bags are made of, and the files that they become."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from apportion.data._files import DataError, write_file
+from apportion.data._pieces import check_file, nameless_options, reading
+from apportion.errors import suggestion
+from apportion.study.manifests import Manifest
+
+FORMATS = (".csv", ".parquet")
+NAMES = ("rows.csv", "rows.parquet", "proportions.csv", "train.npz", "valid.npz")
+OWN_COLUMNS = ("bag", "split")  # of proportions.csv, beside the classes
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """A table with a column of labels, none of which is missing."""
+
+    path: Path
+    label: str
+    labels: NDArray[Any]
+    others: pd.DataFrame  # all other columns, as they are to be written again
+    options: dict[str, Any]  # for pandas, if the file is of commas
+    cells: pd.Series[Any] | None = None  # the labels as they stand there, to be written again
+
+    def numbers(self) -> tuple[list[str], NDArray[np.float64]]:
+        """Give the columns of numbers, and their values."""
+        # What is written again was read as text; here it is wanted as what it says.
+        parquet = self.path.suffix.lower() == ".parquet"
+        frame = self.others if parquet else _read(self.path, **self.options)
+        chosen = frame.drop(columns=self.label, errors="ignore").select_dtypes(["number", "bool"])
+        if not chosen.shape[1]:
+            raise DataError(
+                f"{self.path} has 0 columns of numbers beside {self.label!r}, so that no rows are "
+                "near to one another.",
+                "Add such columns, or choose another --protocol than clusters.",
+            )
+        missing = chosen.isna().sum()
+        if missing.any():
+            raise DataError(
+                f"column {missing.idxmax()!r} of {self.path} lacks {missing.max():,} values, "
+                "and --protocol clusters needs them all.",
+                "Fill them in, or leave out the column or these rows.",
+            )
+        return list(map(str, chosen.columns)), chosen.to_numpy(np.float64)
+
+
+def read_table(
+    path: Path, label: str, *, names: Sequence[str] = (), keep_label: bool = False
+) -> Table:
+    parquet = path.suffix.lower() == ".parquet"
+    options: dict[str, Any] = {}
+    if names:
+        options = nameless_options(path, names)
+    else:
+        check_file(path, FORMATS)
+    # As text a cell stays what it was: 007 does not become 7, nor 3 with a gap below it 3.0.
+    frame = _read(path) if parquet else _read(path, dtype=str, na_filter=False, **options)
+    _check_columns(path, label, frame)
+    # The classes themselves are named as everybody's pandas will name them.
+    column = frame[label] if parquet else _read(path, usecols=[label], **options)[label]
+    missing = column.isna().to_numpy()
+    if missing.any():
+        raise DataError(
+            f"column {label!r} of {path} lacks {missing.sum():,} of {len(missing):,} labels; "
+            f"row {missing.argmax()} is the first (the rows are counted from 0).",
+            "Fill them in, or leave these rows out. A class that is called NA, None or the like "
+            "is read as missing: give it another name.",
+        )
+    labels = np.asarray(column.astype(str) if column.dtype.kind in "mM" else column)
+    _check_classes(path, label, labels)
+    others, cells = frame.drop(columns=label), frame[label] if keep_label else None
+    return Table(path, label, labels, others, options, cells)
+
+
+def _read(path: Path, **options: Any) -> pd.DataFrame:
+    with reading(path):
+        csv = path.suffix.lower() != ".parquet"
+        frame: pd.DataFrame = (
+            pd.read_csv(path, low_memory=False, **options) if csv else pd.read_parquet(path)
+        )
+    # An index that was saved is a column like others.
+    return frame if isinstance(frame.index, pd.RangeIndex) else frame.reset_index()
+
+
+def _check_columns(path: Path, label: str, frame: pd.DataFrame) -> None:
+    if label not in frame.columns:
+        raise DataError(
+            f"{path} has no column {label!r}.", suggestion(label, map(str, frame.columns))
+        )
+    if "bag" in frame.columns:
+        raise DataError(
+            f"{path} has a column 'bag' already.",
+            "Rename it: the number of each row's bag goes into a column of that name.",
+        )
+    if not len(frame):
+        raise DataError(f"{path} has 0 rows below its names.", "Pass a table with rows.")
+
+
+def _check_classes(path: Path, label: str, labels: NDArray[Any]) -> None:
+    for name in OWN_COLUMNS:
+        if name in labels.astype(str):
+            raise DataError(
+                f"column {label!r} of {path} has a class {name!r}.",
+                f"Rename the class: proportions.csv has a column {name!r} that is none.",
+            )
+
+
+def check_folder(folder: Path, table: Path, *, force: bool) -> None:
+    """Check that the folder is free, or that what is in it may be replaced; but never the table."""
+    for name in NAMES:
+        if (folder / name).resolve() == table.resolve():
+            raise DataError(
+                f"--out {folder} would replace the table itself, {table}.", "Pass another --out."
+            )
+    if folder.exists() and not folder.is_dir():
+        raise DataError(f"--out {folder} is a file.", "Pass a folder, which need not exist yet.")
+    there = sorted(path.name for path in folder.glob("*"))
+    if there and not force:
+        raise DataError(
+            f"--out {folder} has {len(there):,} files already, such as {there[0]}.",
+            "Pass another folder, or --force to replace the bags in this one.",
+        )
+
+
+def write_tables(folder: Path, table: Table, manifests: Mapping[str, Manifest]) -> str:
+    """Write rows and proportions in place of bags that were there; give the name of the rows."""
+    rows_file = "rows.parquet" if table.path.suffix.lower() == ".parquet" else "rows.csv"
+    rows, shares, start = [], [], 0
+    for split, manifest in manifests.items():
+        sizes = np.diff(manifest.offsets)
+        ids = np.arange(start, start + manifest.n_bags)
+        start += manifest.n_bags
+        own = table.others.iloc[manifest.index]
+        own.insert(0, "bag", np.repeat(ids, sizes))
+        if table.cells is not None:
+            own[table.label] = table.cells.iloc[manifest.index]
+        rows.append(own)
+        names = list(map(str, manifest.classes))
+        frame = pd.DataFrame(manifest.counts / sizes[:, None], columns=names)
+        if len(manifests) > 1:
+            frame.insert(0, "split", split)
+        frame.insert(0, "bag", ids)
+        shares.append(frame)
+    all_rows, all_shares = pd.concat(rows), pd.concat(shares)
+    write = all_rows.to_csv if rows_file.endswith(".csv") else all_rows.to_parquet
+    _prepare(folder)
+    write_file(folder / rows_file, partial(write, index=False), force=True)
+    write_file(folder / "proportions.csv", partial(all_shares.to_csv, index=False), force=True)
+    return rows_file
+
+
+def _prepare(folder: Path) -> None:
+    """Make the folder; of bags that are to be replaced, let nothing stay beside the new ones."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if (folder / "train.npz").exists():
+            for name in NAMES:
+                (folder / name).unlink(missing_ok=True)
+    except OSError as error:
+        raise DataError(
+            f"--out {folder} cannot be used: {error.strerror or error}.",
+            "Pass a folder that you may write to.",
+        ) from error

@@ -1,0 +1,1 @@
+"""The benchmark datasets, read from their official files."""

@@ -1,0 +1,157 @@
+"""Tables and figures of a paper, from its recorded lines alone.
+
+What is rendered depends on nothing else, so that it comes out the same byte for byte: tables go
+between their marks in the paper's README.md, figures to ``figures/`` as SVG.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from statistics import mean, stdev
+from typing import TYPE_CHECKING, Any
+
+from apportion.study.reproduce.paper import Cell, Paper, PaperError, Table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["as_markdown", "render"]
+
+LABELS = {"changed": "labels changed", "label_accuracy": "accuracy of pseudo labels"}
+
+
+def render(paper: Paper) -> list[str]:
+    """Write all tables and figures; give the names of the files."""
+    readme = paper.folder / "README.md"
+    text = readme.read_text(encoding="utf-8") if readme.exists() else ""
+    results = paper.results()
+    for name, table in paper.tables.items():
+        text = _between_marks(text, name, as_markdown(table, results), str(readme))
+    written = [readme.name]
+    for name, figure in paper.figures.items():
+        _draw(paper, name, figure, results)
+        written.append(f"figures/{name}.svg")
+    _replace(readme, text)
+    return written
+
+
+def _replace(file: Path, text: str) -> None:
+    """Write a file in one step, with the same bytes on every system."""
+    beside = file.with_name(file.name + ".new")
+    beside.write_text(text, encoding="utf-8", newline="\n")
+    beside.replace(file)
+
+
+def _between_marks(text: str, name: str, content: str, file: str) -> str:
+    """Put content between the marks of a name."""
+    begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
+    pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
+    if not pattern.search(text):
+        raise PaperError(f"{file} has no marks of {name}.", f"Write {begin} and {end} into it.")
+    return pattern.sub(lambda _: f"{begin}\n{content}\n{end}", text, count=1)
+
+
+def as_markdown(table: Table, results: dict[Cell, dict[str, Any]]) -> str:
+    """Write a table: for each method the paper's row, ours with the difference, and the last epoch.
+
+    Several seeds are a mean and a standard deviation. What was not run is left empty.
+    """
+    lines = [
+        "| method | " + " | ".join(map(str, table.sizes)) + " |",
+        "|---" * (1 + len(table.sizes)) + "|",
+    ]
+    for method, numbers in table.paper.items():
+        found = [_of(results, table, method, size) for size in table.sizes]
+        ours = [
+            _with_spread([line["selected"] for line in own], number)
+            for own, number in zip(found, numbers, strict=True)
+        ]
+        last = [_with_spread([line["last"] for line in own]) for own in found]
+        lines.append(_row(f"`{method}`, paper", (f"{number:.2f}" for number in numbers)))
+        lines.append(_row(f"`{method}`, ours", ours))
+        lines.append(_row(f"`{method}`, ours, last epoch", last))
+    return "\n".join(lines)
+
+
+def _of(
+    results: dict[Cell, dict[str, Any]], table: Table, method: str, size: int
+) -> list[dict[str, Any]]:
+    """The lines of one place in a table, seed after seed."""
+    wanted = (table.dataset, method, size, table.epochs)
+    lines = [
+        line
+        for cell, line in results.items()
+        if (cell.dataset, cell.method, cell.bag_size, cell.epochs) == wanted
+    ]
+    return sorted(lines, key=lambda line: int(line["seed"]))
+
+
+def _with_spread(values: list[float], paper: float | None = None) -> str:
+    if not values:
+        return ""
+    text = f"{mean(values):.2f}"
+    if len(values) > 1:
+        text += f" ± {stdev(values):.2f}"
+    if paper is not None:
+        text += f" ({mean(values) - paper:+.2f})".replace("-", "−")
+    return text
+
+
+def _row(name: str, values: Iterable[str]) -> str:
+    return " | ".join([f"| {name}", *values]) + " |"
+
+
+def _draw(
+    paper: Paper, name: str, figure: dict[str, Any], results: dict[Cell, dict[str, Any]]
+) -> None:
+    from matplotlib import style
+    from matplotlib.figure import Figure
+
+    panels = figure["tables"] if figure["kind"] == "accuracy" else figure["curves"]
+    # Not as the user likes it; and names of an SVG's parts are random, unless they are salted.
+    with style.context(["default", {"svg.hashsalt": "apportion", "svg.fonttype": "none"}]):
+        canvas = Figure(figsize=(4.2 * len(panels), 3.4), layout="constrained")
+        for number, panel in enumerate(panels, start=1):
+            axes = canvas.add_subplot(1, len(panels), number)
+            if figure["kind"] == "accuracy":
+                _accuracy(axes, paper.tables[panel], results)
+            else:
+                _curves(axes, figure, panel, paper.curves())
+            if axes.get_legend_handles_labels()[0]:  # matplotlib warns of empty ones
+                axes.legend(fontsize=7)
+        canvas.suptitle(figure["title"])
+        folder = paper.folder / "figures"
+        folder.mkdir(exist_ok=True)
+        drawn = io.StringIO()
+        canvas.savefig(drawn, format="svg", metadata={"Date": None, "Creator": None})
+        _replace(folder / f"{name}.svg", drawn.getvalue())
+
+
+def _accuracy(axes: Axes, table: Table, results: dict[Cell, dict[str, Any]]) -> None:
+    """Ours as lines with points, the paper's dashed."""
+    for number, (method, numbers) in enumerate(table.paper.items()):
+        color = f"C{number}"
+        axes.plot(table.sizes, numbers, "--", color=color, alpha=0.5, label=f"{method}, paper")
+        found = {size: _of(results, table, method, size) for size in table.sizes}
+        points = {s: mean(line["selected"] for line in own) for s, own in found.items() if own}
+        if points:
+            axes.plot(list(points), list(points.values()), "o-", color=color, label=method)
+    axes.set(xscale="log", xlabel="bag size", ylabel="accuracy (%)", title=table.title)
+    axes.set_xticks(table.sizes, labels=[str(size) for size in table.sizes])
+    axes.minorticks_off()
+
+
+def _curves(
+    axes: Axes, figure: dict[str, Any], curve: str, curves: dict[Cell, dict[str, list[float]]]
+) -> None:
+    wanted = (figure["dataset"], figure["bag_size"], figure["epochs"])
+    for number, method in enumerate(figure["methods"]):
+        for cell, numbers in curves.items():
+            same = (cell.dataset, cell.bag_size, cell.epochs) == wanted and cell.method == method
+            if same and cell.seed == 0 and curve in numbers:
+                values = numbers[curve]
+                axes.plot(range(1, len(values) + 1), values, color=f"C{number}", label=method)
+    axes.set(xlabel="epoch", ylabel=LABELS.get(curve, curve), ylim=(0, 1))

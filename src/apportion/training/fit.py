@@ -1,0 +1,163 @@
+r"""Training: Algorithm 1's outer loop, for every method.
+
+The paper's objective (Eq. 1) is a minimum over both the network f and the labels of every bag,
+
+.. math:: \min_{Y^1, \dots, Y^n, f} \sum_i \sum_j \ell(x^i_j, Y^i_j, f) \quad\text{where } Y^i
+          \text{ has } k^i_c \text{ labels of each class } c,
+
+and `fit` approaches it an epoch at a time: train f on the labels at hand, see how unlikely they
+turned out, decide the next ones. The value of the objective is the loss in the log. Methods that
+compare proportions instead have nothing to decide, and share everything else.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Callable
+from os import PathLike
+from typing import Any
+
+import torch
+from torch import nn
+
+from apportion.bags.bags import Bags
+from apportion.config import TrainConfig
+from apportion.engine.batches import Shelf
+from apportion.engine.device import device_for, own_stream, own_threads
+from apportion.methods.base import Method
+from apportion.methods.registry import method_named
+from apportion.runs.run import Run
+from apportion.training.archive import Archive
+from apportion.training.checks import check_types
+from apportion.training.progress import Stopwatch, brief, progress_bars, readable
+from apportion.training.session import History, Session
+
+__all__ = ["fit", "train_one"]
+
+log = logging.getLogger("apportion")
+
+
+def fit(
+    model: nn.Module,
+    train: Bags,
+    valid: Bags | None = None,
+    test: Bags | None = None,
+    *,
+    method: str | Method = "fpl",
+    config: TrainConfig | None = None,
+    run: str | PathLike[str] | Run | None = None,
+    on_epoch: Callable[[dict[str, Any], nn.Module], None] | None = None,
+    progress: bool | None = None,
+) -> History:
+    """Train a model of instances from bags with known proportions.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Maps a batch, called as ``model(*x)``, to logits (b, C). It is trained in place, and ends up
+        with the selected weights: those of the epoch of least validation proportion error, or the
+        last ones where there is no validation.
+    train, valid, test : Bags
+        Bags to train on, to select by, and to report accuracy on. Labels that they know are used
+        for accuracies in the log, and for no decision.
+    method : str or Method
+        A name from `apportion.METHODS`, or settings such as ``OnlinePseudoLabels(eta=5)``.
+    config : TrainConfig, optional
+        How to train.
+    run : path or Run, optional
+        A folder for the log, the checkpoints and the models. If it holds a run of the same bags,
+        method and configuration, training goes on from its last checkpoint. Without one, what
+        was learned is lost if training is interrupted.
+    on_epoch : callable, optional
+        Called after every epoch with its record and the model, whose weights it may read. If it
+        raises KeyboardInterrupt, a checkpoint is saved first.
+    progress : bool, optional
+        Whether to show a progress bar; by default on a terminal. The logger "apportion" gets a
+        line an epoch besides: ``logging.basicConfig(level="INFO")`` shows it.
+
+    Returns
+    -------
+    History
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from apportion.nets.build import build
+    >>> rng = np.random.default_rng(0)
+    >>> truth = rng.integers(2, size=300)
+    >>> bag = np.where(rng.random(300) < 0.8, truth, 1 - truth)  # one bag has more of each class
+    >>> bags = Bags.from_rows(truth[:, None] + 0.3 * rng.normal(size=(300, 1)), bag, labels=truth)
+    >>> history = fit(build("mlp", bags), bags, bags, config=TrainConfig(epochs=20))
+    >>> history["valid_accuracy"][-1] > 0.9
+    True
+    """
+    config = TrainConfig() if config is None else config
+    check_types(model, config, train, valid, test)
+    with progress_bars([config.epochs], progress) as (show,):
+        return train_one(
+            model,
+            train,
+            valid,
+            test,
+            method,
+            config,
+            device=device_for(config.device),
+            run=run,
+            on_epoch=on_epoch,
+            show=show,
+        )
+
+
+def train_one(
+    model: nn.Module,
+    train: Bags,
+    valid: Bags | None,
+    test: Bags | None,
+    method: str | Method,
+    config: TrainConfig,
+    *,
+    device: torch.device,
+    run: str | PathLike[str] | Run | None,
+    on_epoch: Callable[[dict[str, Any], nn.Module], None] | None,
+    show: Callable[[int, str], None],
+    shelf: Shelf | None = None,
+    name: str = "",
+) -> History:
+    """Do what `fit` does, with data that may be on the shelf already, and a name for the log."""
+    archive = Archive(run)
+    with archive.opened(), own_threads(config.threads or archive.threads), own_stream(device):
+        session = Session(model, train, valid, test, method_named(method), config, device, shelf)
+        if not archive.resume(session):
+            session.begin()
+
+        while not session.is_finished():
+            epoch = session.history.epoch + 1
+            record: dict[str, Any] = {"epoch": epoch}
+            clock = Stopwatch(device)
+            with session.turn():
+                with clock("train"):
+                    record["loss"] = session.train_epoch(epoch)  # line 5
+                with clock("confidence"):
+                    confidence = session.confidence_to_learn_from()
+                with clock("labels"):
+                    record |= session.learn_from(epoch, confidence)  # lines 6–10
+                del confidence  # as large as the method's own state
+                with clock("evaluation"):
+                    record |= session.evaluate()
+            record["seconds"] = clock.seconds
+            session.keep(record)
+            archive.save(session)
+
+            log.info("%s%s", name, readable(record, config.epochs))
+            show(epoch, name + brief(record))
+            if on_epoch is not None:
+                try:
+                    on_epoch(copy.deepcopy(record), model)
+                except KeyboardInterrupt:  # between epochs is when a run can be left as it is
+                    archive.save_checkpoint(session)
+                    raise
+
+        history = session.finish()
+        archive.save_models(session)
+    return history

@@ -1,0 +1,301 @@
+"""What `fit` needs around its loop: data and model on the device, the method, and the history."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from apportion.bags.bags import Bags
+from apportion.config import TrainConfig
+from apportion.engine.batches import Instances, Shelf, place
+from apportion.engine.device import precision_for, stream_for
+from apportion.engine.step import Mode, Stepper
+from apportion.methods.base import Method, Supervision
+from apportion.metrics import bag_means, proportion_error, share_equal
+from apportion.nets.augment import augmented
+from apportion.nets.build import move_to
+from apportion.randomness import OwnGenerators
+from apportion.training.checks import TrainingError, check_batch, check_input
+from apportion.training.evaluate import Outcome, measure
+
+log = logging.getLogger("apportion")
+
+Weights = dict[str, Tensor]
+
+WORTH_COMPILING = 50_000  # steps that together save what compiling takes
+
+
+@dataclass(eq=False)
+class History:
+    """What happened: the record of every epoch, and what came out."""
+
+    records: list[dict[str, Any]] = field(default_factory=list)  # as in log.jsonl
+    best_epoch: int | None = None  # the selected one; None where there was no validation
+    best_error: float = math.inf  # its validation proportion error
+    selected: Weights = field(default_factory=dict)  # that epoch's weights, or the last ones
+    last: Weights = field(default_factory=dict)
+    labels: Tensor | None = None  # (N,) the last pseudo labels, as positions in `Bags.classes`
+
+    @property
+    def epoch(self) -> int:
+        """The last epoch."""
+        return len(self.records)
+
+    def __getitem__(self, name: str) -> list[Any]:
+        """Give one number of every epoch: ``history["loss"]``; None where an epoch lacks it."""
+        if name not in {key for record in self.records for key in record}:
+            known = ", ".join(self.records[-1]) if self.records else "nothing"
+            raise KeyError(f"{name!r} is not in the records, which have {known}")
+        return [record.get(name) for record in self.records]
+
+    def __repr__(self) -> str:
+        chosen = "no selection" if self.best_epoch is None else f"epoch {self.best_epoch} selected"
+        return f"History({self.epoch} epochs, {chosen})"
+
+
+class Session:
+    """One training."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        train: Bags,
+        valid: Bags | None,
+        test: Bags | None,
+        method: Method,
+        config: TrainConfig,
+        device: torch.device,
+        shelf: Shelf | None = None,
+    ) -> None:
+        check_input(model, config, train, valid, test)
+        self.model, self.method, self.config, self.device = model, method, config, device
+        self.precision = precision_for(config.precision, self.device)
+        self.train, self.valid, self.test = train, valid, test
+        self.history = History()
+        self.generators = OwnGenerators(device)
+        self.generators.reseed(config.seed, 0)
+        with self.generators:
+            self._place(shelf)
+            self.supervision: Supervision = self.method.start(
+                self.train.without_labels(),
+                epochs=config.epochs,
+                device=self.device,
+                seed=config.seed,
+                threads=config.threads,
+            )
+        self.parameters = [p for p in self.model.parameters() if p.requires_grad]
+        on_gpu = device.type == "cuda"  # where a graph reads rate and state from the device
+        rate = torch.tensor(config.learning_rate, device=device) if on_gpu else config.learning_rate
+        self.optimizer = torch.optim.AdamW(
+            self.parameters,
+            lr=rate,
+            weight_decay=config.weight_decay,
+            fused=True,
+            capturable=on_gpu,
+        )
+        self.rate: float | None = None  # of the last step
+        self.aside = stream_for("aside", device)
+        self.ahead: dict[str, Tensor] = {}  # confidences on that stream
+        self.settled = False
+        self.step = Stepper(
+            self.model,
+            self.optimizer,
+            self.supervision,
+            self.on_train,
+            precision=self.precision,
+            instances_per_pass=config.instances_per_pass,
+            augment=lambda x, generator: augmented(x, config.augment, generator),
+            mode=self._mode(),
+            generators=self.generators,
+        )
+
+    def _place(self, shelf: Shelf | None) -> None:
+        """Bring model and data to the device, and see that they go together."""
+        memory = self.config.device_memory
+        limit = None if memory is None else int(memory * 2**30)
+        move_to(self.device, self.model)
+        self.on_train, self.on_valid, self.on_test = place(
+            (self.train, self.valid, self.test), self.device, limit=limit, shelf=shelf
+        )
+        check_batch("training", self.model, self.on_train, self.config.augment)
+        for name, instances in (("validation", self.on_valid), ("test", self.on_test)):
+            if instances is not None:
+                check_batch(name, self.model, instances)
+        if self.device.type == "cuda":  # other runs, on other streams, may share these data
+            torch.cuda.current_stream(self.device).synchronize()
+
+    def _mode(self) -> Mode:
+        if self.device.type == "cpu":
+            return "eager"
+        if self.config.steps != "auto":
+            return self.config.steps
+        per_epoch = -(-self.train.n_instances // self.config.batch_size)
+        if self.method.unit == "bags":
+            n_bags, per_step = self.train.n_bags, self.config.bags_per_step
+            per_epoch = min(per_epoch, n_bags) if per_step is None else -(-n_bags // per_step)
+        n_steps = per_epoch * self.config.epochs
+        return "compiled" if n_steps >= WORTH_COMPILING else "captured"
+
+    def begin(self) -> None:
+        """Do what comes before the first epoch."""
+        if self.valid is None:
+            log.info("No validation bags: nothing is selected, and the last model is kept.")
+        if self.supervision.decides_first:
+            with self.generators:
+                self.learn_from(0, self.confidence_to_learn_from())
+
+    def is_finished(self) -> bool:
+        """Tell whether the epochs are over, or the validation error has stopped to improve."""
+        best, patience = self.history.best_epoch, self.config.patience
+        stopped = (
+            best is not None and patience is not None and self.history.epoch - best >= patience
+        )
+        return stopped or self.history.epoch >= self.config.epochs
+
+    def turn(self) -> AbstractContextManager[None]:
+        """Have torch's generators, and what else is one for a process, for an epoch.
+
+        On a GPU, where runs go side by side, only for the first epoch: that is when kernels are
+        compiled, loaded and recorded, which must not happen in two runs at once. Later on a
+        step that needs the generators takes its turn by itself.
+        """
+        alone = self.device.type == "cpu" or not self.settled
+        self.settled = True
+        return self.generators if alone else nullcontext()
+
+    def train_epoch(self, epoch: int) -> float:
+        """Train on every instance once; give the mean loss."""
+        self.generators.reseed(self.config.seed, epoch)
+        self.step.begin_epoch()
+        self.ahead.clear()
+        self.model.train()
+        losses, weights = [], []
+        for step in self.on_train.steps(self.method.unit, self.config, epoch):
+            self._set_rate(self.config.learning_rate_at(step.progress))
+            losses.append(self.step(step))
+            weights.append(len(step.position if step.proportions is None else step.proportions))
+        found = torch.stack(losses).double().cpu()
+        if not found.isfinite().all():
+            bad = int((~found.isfinite()).int().argmax())
+            raise self._diverged(
+                f"the loss is {found[bad]:.3g} at epoch {epoch}, step {bad + 1} of {len(found)}"
+            )
+        finite = torch.stack([p.detach().isfinite().all() for p in self.parameters])
+        if not finite.all():
+            raise self._diverged(f"the weights are no longer finite after epoch {epoch}")
+        share = torch.tensor(weights, dtype=torch.float64)
+        return float(found @ share / share.sum())
+
+    def _set_rate(self, rate: float) -> None:
+        if rate == self.rate:
+            return
+        self.rate = rate
+        for group in self.optimizer.param_groups:
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = rate
+
+    def confidence_to_learn_from(self) -> Tensor | None:
+        """Give the confidences of the training instances, if the method wants them.
+
+        A GPU goes on with those that `evaluate` will want, while the host decides labels.
+        """
+        if not self.supervision.needs_confidence:
+            return None
+        found = self._confidence(self.on_train)
+        if self.aside is not None:
+            self.aside.wait_stream(torch.cuda.current_stream(self.device))
+            with torch.cuda.stream(self.aside):
+                self.ahead = {
+                    name: self._confidence(instances) for name, instances, _ in self._held_out()
+                }
+        return found
+
+    def learn_from(self, epoch: int, confidence: Tensor | None) -> dict[str, float]:
+        """Let the method learn from an epoch; give its numbers, as the log takes them."""
+        found = self.supervision.epoch_end(epoch, confidence)
+        return {name: float(value) for name, value in found.items()}
+
+    def _confidence(self, instances: Instances) -> Tensor:
+        return instances.confidence(self.model, self.precision, self.config.instances_per_pass)
+
+    def evaluate(self) -> dict[str, float]:
+        """Measure the validation error, and accuracies where the truth is known."""
+        found = {}
+        if self.supervision.labels is not None and self.train.labels is not None:
+            found["label_accuracy"] = _accuracy(self.supervision.labels, self.train)
+        if self.aside is not None:
+            torch.cuda.current_stream(self.device).wait_stream(self.aside)
+        for name, instances, bags in self._held_out():
+            early = self.ahead.pop(name, None)
+            confidence = self._confidence(instances) if early is None else early
+            if not confidence.isfinite().all():
+                raise self._diverged(
+                    f"the confidences of the {'validation' if name == 'valid' else name} "
+                    f"instances are not finite after epoch {self.history.epoch + 1}"
+                )
+            predicted = bag_means(confidence, instances.offsets)
+            found[f"{name}_error"] = proportion_error(instances.proportions, predicted)
+            if bags.labels is not None:
+                found[f"{name}_accuracy"] = _accuracy(confidence.argmax(dim=1), bags)
+            if early is not None:  # its memory belongs to the other stream
+                early.record_stream(torch.cuda.current_stream(self.device))
+        return found
+
+    def _held_out(self) -> Iterator[tuple[str, Instances, Bags]]:
+        for name, instances, bags in (
+            ("valid", self.on_valid, self.valid),
+            ("test", self.on_test, self.test),
+        ):
+            if instances is not None and bags is not None:
+                yield name, instances, bags
+
+    def keep(self, record: dict[str, Any]) -> None:
+        """Take an epoch into the history, and select it if it is the best so far."""
+        history = self.history
+        history.records.append(record)
+        if self.valid is not None and record["valid_error"] < history.best_error:
+            history.best_epoch, history.best_error = record["epoch"], record["valid_error"]
+            history.selected = _copy(self.model)
+
+    def finish(self) -> History:
+        """Leave the selected weights in the model, and no gradients."""
+        self.optimizer.zero_grad(set_to_none=True)  # they lie in the memory of the graphs
+        history = self.history
+        history.last = _copy(self.model)
+        history.selected = history.selected or history.last
+        if self.supervision.labels is not None:
+            history.labels = self.supervision.labels.cpu()
+        self.model.load_state_dict(history.selected)
+        self.model.eval()
+        return history
+
+    def outcomes(self) -> dict[str, Outcome]:
+        """Measure what the model makes of every set of bags."""
+        sets = [("train", self.on_train, self.train), *self._held_out()]
+        with self.generators:
+            return {name: measure(bags, self._confidence(placed)) for name, placed, bags in sets}
+
+    def _diverged(self, what: str) -> TrainingError:
+        return TrainingError(
+            f"{what}.",
+            f"Lower the learning rate (it is {self.config.learning_rate:g}), in another folder; or "
+            "look for NaN and for very large values in x. A checkpoint, if there is one, is from "
+            "before that.",
+        )
+
+
+def _accuracy(labels: Tensor, bags: Bags) -> float:
+    return share_equal(labels, torch.from_numpy(bags.labels).to(labels.device))
+
+
+def _copy(model: nn.Module) -> Weights:
+    return {name: value.detach().clone() for name, value in model.state_dict().items()}

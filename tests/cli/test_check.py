@@ -1,0 +1,140 @@
+"""`apportion check`: what is in the files, and what is wrong with them."""
+
+import subprocess
+import sys
+
+import pandas as pd
+import pytest
+
+from tests.cli.wards_on_disk import ENVIRONMENT, proportions_of, run, voters, write
+
+
+def test_it_tells_what_is_there_and_leaves_nothing(tmp_path, monkeypatch):
+    files = write(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    before = sorted(path.name for path in tmp_path.iterdir())
+    result = run("check", *files, "--exclude", "id")
+    assert result.exit_code == 0, result.output
+    counts = voters()["vote"].value_counts()
+    for said in (
+        "20 bags, 400 instances",
+        f"no {counts['no']}",
+        f"yes {counts['yes']}",
+        "1 numeric: age (with gaps)",
+        "1 categorical: job (3)",
+        "all proportions are whole counts",
+        "The proportions differ between bags along 1 of 1 direction",
+        "Nothing is wrong",
+    ):
+        assert said in result.stdout
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+def test_it_names_the_bags_that_rounding_moves_most(tmp_path):
+    files = write(tmp_path)
+    table = proportions_of(voters())
+    table.loc[7, ["no", "yes"]] = [0.471, 0.529]  # 9.42 and 10.58 of 20
+    table.loc[3, ["no", "yes"]] = [0.51, 0.49]
+    table.to_csv(tmp_path / "wards.csv", index=False)
+    result = run("check", *files, "--exclude", "id")
+    assert "7 0.42 of 20 · 3 0.2 of 20" in result.stdout
+
+
+def test_it_warns_of_bags_that_teach_nothing(tmp_path):
+    files = write(tmp_path)
+    pd.DataFrame({"ward": range(20), "no": 0.5, "yes": 0.5}).to_csv(
+        tmp_path / "wards.csv", index=False
+    )
+    result = run("check", *files)
+    assert result.exit_code == 0
+    assert "Warning: the bags' proportions are nearly identical" in result.stdout
+
+
+def test_counts_labels_and_splits(tmp_path):
+    frame = voters()
+    counts = pd.crosstab(frame["ward"], frame["vote"]).reset_index()
+    files = write(tmp_path)
+    counts.insert(1, "split", ["valid"] * 5 + ["train"] * 15)
+    counts.to_csv(tmp_path / "wards.csv", index=False)
+    result = run("check", tmp_path / "labelled.csv", *files[1:], "--counts", "--label", "vote")
+    assert result.exit_code == 0, result.output
+    assert "train 15 · valid 5" in result.stdout
+    assert "known; it differs from the counts of 0 bags" in result.stdout
+    result = run("check", tmp_path / "labelled.csv", "--bag", "ward", "--label", "vote")
+    assert result.exit_code == 0, result.output
+
+
+@pytest.mark.parametrize(
+    ("change", "problem", "remedy"),
+    [
+        (lambda t: t.assign(no=t["no"] * 0.5), "sum to", "normalize"),
+        (lambda t: t.iloc[1:], "row 0 (counted from 0) is in bag '0'", "Add the bag to that table"),
+        (lambda t: t.assign(yes=-t["yes"]), "yes -0.20", "proportions are 0 to 1"),
+        (lambda t: t.assign(yes=["much"] * 20), "'much', which is not a number", "a column of"),
+        (lambda t: t.assign(split="tarin"), "split 'tarin'", "Did you mean 'train'?"),
+        (lambda t: t.rename(columns={"ward": "Ward"}), "no column 'ward'", "Did you mean 'Ward'?"),
+    ],
+)
+def test_mistakes_in_the_proportions(tmp_path, change, problem, remedy):
+    files = write(tmp_path)
+    change(proportions_of(voters())).to_csv(tmp_path / "wards.csv", index=False)
+    result = run("check", *files)
+    assert result.exit_code == 1, result.output
+    assert problem in result.stderr
+    assert remedy in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_the_truth_among_the_columns_is_noticed(tmp_path):
+    files = write(tmp_path)
+    arguments = ["check", tmp_path / "labelled.csv", *files[1:]]
+    result = run(*arguments)
+    assert result.exit_code == 1
+    assert "'vote'" in result.stderr
+    assert "--label vote" in result.stderr
+    assert run(*arguments, "--label", "vote").exit_code == 0
+    assert run(*arguments, "--exclude", "vote").exit_code == 0
+
+
+def test_columns_of_the_proportions_that_are_no_classes(tmp_path):
+    files = write(tmp_path)
+    table = proportions_of(voters()).assign(population=1000)
+    table.insert(1, "split", ["valid"] * 5 + ["train"] * 15)
+    table.to_csv(tmp_path / "wards.csv", index=False)
+    assert run("check", *files, "--exclude", "id").exit_code == 1
+    result = run("check", *files, "--exclude", "id", "--classes", "no,yes")
+    assert result.exit_code == 0, result.output
+    counts = voters()["vote"].value_counts()
+    assert f"no {counts['no']}" in result.stdout
+    assert "train 15 · valid 5" in result.stdout
+    result = run("check", *files, "--classes", "no,yess")
+    assert "Did you mean 'yes'?" in result.stderr
+
+
+def test_a_column_of_totals_is_doubted(tmp_path):
+    frame = voters()
+    counts = pd.crosstab(frame["ward"], frame["vote"]).reset_index()
+    files = write(tmp_path)
+    counts.assign(all=20).to_csv(tmp_path / "wards.csv", index=False)
+    result = run("check", *files, "--exclude", "id", "--counts", "--normalize")
+    assert result.exit_code == 0, result.output
+    assert "class 'all' is half of every bag" in result.stdout
+    assert "--classes" in result.stdout
+
+
+def test_a_column_of_ids_is_doubted(tmp_path):
+    files = write(tmp_path)
+    result = run("check", *files)
+    assert "'id' has 400 different texts in 400 rows" in result.stdout
+    assert "--exclude id" in result.stdout
+    assert "Warning" not in run("check", *files, "--exclude", "id").stdout
+
+
+def test_the_end_of_a_pipe_is_no_mistake(tmp_path):
+    files = " ".join(map(str, write(tmp_path)))
+    command = f"{sys.executable} -m apportion check {files} --exclude id | head -1"
+    answer = subprocess.run(
+        ["bash", "-c", command], env=ENVIRONMENT, capture_output=True, text=True, check=False
+    )
+    assert "mistake" not in answer.stderr
+    assert "400 rows of a table" in answer.stdout

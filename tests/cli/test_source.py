@@ -1,0 +1,119 @@
+"""Images and signals from files to predictions, by commands alone."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from apportion.runs.run import Run
+from apportion.training.evaluate import read_outcomes
+from tests.cli.wards_on_disk import run
+
+QUICK = ["--epochs", "1", "--threads", "1", "--device", "cpu"]
+
+
+@pytest.fixture
+def truth():
+    """24 instances in 6 bags of four, class by class."""
+    return pd.DataFrame({"bag": np.repeat(list("abcdef"), 4), "bright": [0, 1, 0, 1] * 6})
+
+
+def write_proportions(folder, truth):
+    shares = pd.crosstab(truth["bag"], truth["bright"], normalize="index")
+    shares.set_axis(["dark", "bright"], axis=1).to_csv(folder / "bags.csv")
+    return ["--proportions", folder / "bags.csv"]
+
+
+def test_images(tmp_path, truth):
+    image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
+    rng = np.random.default_rng(0)
+    (tmp_path / "pictures").mkdir()
+    for i, bright in enumerate(truth["bright"]):
+        pixels = rng.integers(0, 100, (9, 12, 3)) + 150 * bright
+        image.fromarray(pixels.astype(np.uint8)).save(tmp_path / "pictures" / f"{i}.png")
+    names = [f"{i}.png" for i in range(24)]
+    truth.drop(columns="bright").assign(picture=names).to_csv(tmp_path / "files.csv", index=False)
+    given = [tmp_path / "files.csv", "--images", tmp_path / "pictures", "--file", "picture"]
+    given += [*write_proportions(tmp_path, truth), "--size", "8x8"]
+    result = run("check", *given)
+    assert result.exit_code == 0, result.output
+    assert "24 images of 8 × 8, 3 channels" in result.stdout
+    result = run("train", *given, *QUICK, "--out", tmp_path / "a")
+    assert result.exit_code == 0, result.output
+    _, outcomes = read_outcomes(Run(tmp_path / "a"))
+    assert outcomes["train"].unsure.x[0].shape == (24, 3, 8, 8)
+    assert outcomes["train"].unsure.x[0].dtype == np.uint8
+    only = [names[5], names[0], names[5]]  # one of them in two bags
+    notes = ["x", "y", "z"]
+    pd.DataFrame({"picture": only, "note": notes}).to_csv(tmp_path / "new.csv", index=False)
+    predict = ["predict", tmp_path / "a", tmp_path / "new.csv", "--keep", "note", "--out"]
+    result = run(*predict, tmp_path / "p.csv")
+    assert result.exit_code == 0, result.output
+    found = pd.read_csv(tmp_path / "p.csv")
+    assert list(found) == ["picture", "note", "label", "probability_dark", "probability_bright"]
+    assert found["picture"].tolist() == only
+    assert found["note"].tolist() == notes
+    run("predict", tmp_path / "a", tmp_path / "files.csv", "--out", tmp_path / "all.csv")
+    everything = pd.read_csv(tmp_path / "all.csv").set_index("picture")
+    np.testing.assert_allclose(
+        found["probability_dark"], everything.loc[only, "probability_dark"], atol=1e-6
+    )
+
+
+def test_signals(tmp_path, truth):
+    rng = np.random.default_rng(0)
+    frames = pd.concat(
+        pd.DataFrame(
+            {
+                "word": f"word {i}",
+                "bag": row.bag,
+                "time": np.arange(5 + i % 3),
+                "left": row.bright + rng.normal(size=5 + i % 3),
+                "right": rng.normal(size=5 + i % 3),
+            }
+        )
+        for i, row in enumerate(truth.itertuples())
+    )
+    noted = frames.assign(note="loud").sample(frac=1, random_state=0)
+    noted.to_csv(tmp_path / "frames.csv", index=False)
+    given = [tmp_path / "frames.csv", "--signal", "word", "--order", "time"]
+    given += write_proportions(tmp_path, truth)
+    result = run("check", *given)
+    assert "'note'" in result.stderr
+    given += ["--exclude", "note"]
+    result = run("check", *given)
+    assert result.exit_code == 0, result.output
+    assert "learned from   left, right" in result.stdout
+    assert "24 signals of 5 to 7 frames, 2 channels" in result.stdout
+    result = run("train", *given, *QUICK, "--out", tmp_path / "a")
+    assert result.exit_code == 0, result.output
+    result = run("predict", tmp_path / "a", tmp_path / "frames.csv", "--out", tmp_path / "all.csv")
+    assert result.exit_code == 0, result.output
+    everything = pd.read_csv(tmp_path / "all.csv").set_index("word")
+    assert len(everything) == 24
+    # The same signals without bags, sorted, with other columns, in another order.
+    some = frames[frames["word"].isin(["word 2", "word 9"])].assign(mood="good")
+    some[["mood", "right", "left", "time", "word"]].to_parquet(tmp_path / "some.parquet")
+    result = run("predict", tmp_path / "a", tmp_path / "some.parquet", "--out", tmp_path / "p.csv")
+    assert result.exit_code == 0, result.output
+    found = pd.read_csv(tmp_path / "p.csv").set_index("word")
+    assert found.index.tolist() == ["word 2", "word 9"]
+    pd.testing.assert_frame_equal(found, everything.loc[found.index], atol=1e-5)
+    some.rename(columns={"left": "Left"}).to_parquet(tmp_path / "some.parquet")
+    result = run("predict", tmp_path / "a", tmp_path / "some.parquet", "--out", tmp_path / "q.csv")
+    assert result.exit_code == 1
+    assert "no column 'left'" in result.stderr
+
+
+def test_signals_with_their_truth(tmp_path, truth):
+    rng = np.random.default_rng(0)
+    frames = truth.loc[truth.index.repeat(4)].assign(pitch=rng.normal(size=96))
+    frames = frames.rename_axis("word").reset_index()
+    frames.to_csv(tmp_path / "frames.csv", index=False)
+    given = ["--signal", "word", "--label", "bright"]
+    result = run("train", tmp_path / "frames.csv", *given, *QUICK, "--out", tmp_path / "a")
+    assert result.exit_code == 0, result.output
+    predict = ["predict", tmp_path / "a", tmp_path / "frames.csv", "--out", tmp_path / "p.csv"]
+    result = run(*predict, "--label", "bright")
+    assert result.exit_code == 0, result.output
+    right = np.mean(pd.read_csv(tmp_path / "p.csv")["label"] == truth["bright"])
+    assert f"Accuracy: {right:.2%}" in result.stdout

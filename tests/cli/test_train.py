@@ -1,0 +1,228 @@
+"""`apportion train` at work: in folders where nothing is lost, stopped and resumed."""
+
+import signal
+import subprocess
+
+import numpy as np
+import pytest
+
+from apportion import Run, TrainConfig
+from tests.cli.wards_on_disk import (
+    QUICK,
+    config_of,
+    process,
+    records,
+    run,
+    train_in,
+    without_times,
+    write,
+)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    return train_in(tmp_path_factory.mktemp("trained"))
+
+
+def test_log_lines_and_what_is_next(trained, tmp_path):
+    files = [trained / "rows.csv", "--bag", "ward", "--proportions", trained / "wards.csv"]
+    result = run("train", *files, *QUICK, "--out", tmp_path / "a")
+    lines = [line for line in result.stderr.splitlines() if line.startswith("epoch")]
+    assert len(lines) == 3
+    assert "\x1b" not in result.output  # no bars where nobody looks
+    assert f"apportion report {tmp_path / 'a'}" in result.stdout
+
+
+# --------------------------------------------------------------------------- stopped and resumed
+
+
+def interrupted(folder, *, signals, wait_for):
+    """Train for long in a process; send it signals once it has logged some epochs."""
+    files = write(folder)
+    options = ["--exclude", "id", "--threads", "1", "--device", "cpu", "--epochs", "400"]
+    command = ["train", *files, *options, "--out", folder / "a"]
+    with process(*command, stderr=subprocess.PIPE, stdout=subprocess.PIPE) as training:
+        assert training.stderr is not None
+        said = []
+        for line in training.stderr:
+            said.append(line)
+            if line.startswith(wait_for):
+                for number in signals:
+                    training.send_signal(number)
+                break
+        said += training.stderr.readlines()
+        training.wait(60)
+    return training.returncode, "".join(said)
+
+
+def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
+    code, said = interrupted(tmp_path, signals=[signal.SIGINT], wait_for="epoch   2/400")
+    assert code == 130
+    done = len(records(tmp_path / "a"))
+    assert 2 <= done < 400
+    assert f"Stopped after {done} of 400 epochs" in said
+    assert f"apportion train --resume {tmp_path / 'a'}" in said
+    assert "Traceback" not in said
+    result = run("predict", tmp_path / "a", tmp_path / "rows.csv", "--out", tmp_path / "p.csv")
+    assert result.exit_code == 1
+    assert f"is not finished: {done} of 400 epochs" in result.output
+    assert "--resume" in result.output
+
+
+def test_a_killed_run_goes_on_and_ends_as_if_nothing_had_happened(tmp_path, trained):
+    write(tmp_path)
+    source = (trained / "a" / "config.toml").read_text()
+    (tmp_path / "config.toml").write_text(source.replace("epochs = 3", "epochs = 40"))
+    command = ["train", tmp_path / "config.toml", "--out"]
+    with process(*command, tmp_path / "cut", stderr=subprocess.PIPE) as training:
+        for line in training.stderr:
+            if line.startswith("epoch  3/40"):
+                training.kill()
+                break
+        training.stderr.read()
+    assert len(records(tmp_path / "cut")) < 40
+    result = run("train", "--resume", tmp_path / "cut")
+    assert result.exit_code == 0, result.output
+    assert run(*command, tmp_path / "whole").exit_code == 0
+    assert without_times(records(tmp_path / "cut")) == without_times(records(tmp_path / "whole"))
+
+
+def test_resuming_a_finished_run_changes_nothing(trained):
+    before = (trained / "a" / "model.safetensors").read_bytes()
+    result = run("train", "--resume", trained / "a")
+    assert result.exit_code == 0, result.output
+    assert "is finished: 3 epochs" in result.stdout
+    assert (trained / "a" / "model.safetensors").read_bytes() == before
+    assert len(records(trained / "a")) == 3
+
+
+def test_tensorboard_gets_every_epoch(tmp_path):
+    pytest.importorskip("tensorboard", reason="TensorBoard is not installed")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    result = run("train", *write(tmp_path), *QUICK, "--tensorboard", "--out", tmp_path / "a")
+    assert result.exit_code == 0, result.output
+    read = EventAccumulator(str(tmp_path / "a" / "tensorboard"))
+    read.Reload()
+    assert [event.step for event in read.Scalars("loss")] == [1, 2, 3]
+
+
+# -------------------------------------------------------------------------------------- refusals
+
+
+def test_nothing_is_overwritten_without_force(trained, tmp_path):
+    files = write(tmp_path)
+    for name in ("a", "b"):
+        assert run("train", *files, *QUICK, "--out", tmp_path / name).exit_code == 0
+    before = {path.name: path.read_bytes() for path in (tmp_path / "a").iterdir()}
+    again = ["train", *files, *QUICK, "--seed", "5", "--out", tmp_path / "a"]
+    result = run(*again)
+    assert result.exit_code == 1
+    assert "holds a run already" in result.stderr
+    assert "--force" in result.stderr
+    assert "--resume" in result.stderr
+    assert {path.name: path.read_bytes() for path in (tmp_path / "a").iterdir()} == before
+    (tmp_path / "b" / "thesis.txt").write_text("years of work")
+    result = run(*again[:-1], tmp_path / "b", "--force")
+    assert result.exit_code == 1
+    assert "thesis.txt" in result.stderr
+    assert run(*again, "--force").exit_code == 0
+    assert config_of(tmp_path / "a")["train"]["seed"] == 5
+    assert len(records(tmp_path / "a")) == 3
+
+
+def test_a_mistake_after_force_leaves_the_old_run(tmp_path):
+    files = write(tmp_path)
+    assert run("train", *files, *QUICK, "--out", tmp_path / "a").exit_code == 0
+    result = run("train", files[0], "--bag", "nope", "--out", tmp_path / "a", "--force")
+    assert result.exit_code == 1
+    assert (tmp_path / "a" / "model.safetensors").exists()
+
+
+@pytest.mark.parametrize("option", [["--device", "cuda:99"], ["--learning-rate", "9e5"]])
+def test_a_run_that_never_starts_leaves_all_as_it_was(tmp_path, option):
+    """Whether it fails before the data are read, or in its first epoch."""
+    files = write(tmp_path)
+    assert run("train", *files, *QUICK, "--out", tmp_path / "a").exit_code == 0
+    before = {path.name: path.read_bytes() for path in (tmp_path / "a").iterdir()}
+    options = [*QUICK[:-2], *option] if option[0] == "--device" else [*QUICK, *option]
+    for out, force in (("a", ["--force"]), ("new", [])):
+        result = run("train", *files, *options, "--out", tmp_path / out, *force)
+        assert result.exit_code == 1, result.output
+    assert {path.name: path.read_bytes() for path in (tmp_path / "a").iterdir()} == before
+    assert not (tmp_path / "new").exists()
+    assert not (tmp_path / "a.replaced").exists()
+
+
+def test_a_run_in_use_is_not_replaced(tmp_path):
+    files = write(tmp_path)
+    assert run("train", *files, *QUICK, "--out", tmp_path / "a").exit_code == 0
+    with Run(tmp_path / "a").locked():
+        result = run("train", *files, *QUICK, "--out", tmp_path / "a", "--force")
+    assert result.exit_code == 1
+    assert "is in use" in result.stderr
+    assert (tmp_path / "a" / "model.safetensors").exists()
+
+
+def test_two_trainings_at_once_take_two_folders(tmp_path):
+    files = write(tmp_path)
+    command = ["train", *files, *QUICK]
+    both = [process(*command, cwd=tmp_path, stderr=subprocess.DEVNULL) for _ in range(2)]
+    assert [training.wait(120) for training in both] == [0, 0]
+    for name in "12":
+        folder = tmp_path / "runs" / name
+        assert {"columns.json", "model.safetensors"} <= {path.name for path in folder.iterdir()}
+
+
+def test_a_folder_where_another_is_about_to_train_is_left_alone(tmp_path):
+    files = write(tmp_path)
+    (tmp_path / "a").mkdir()
+    with Run(tmp_path / "a").locked():
+        result = run("train", *files, *QUICK, "--out", tmp_path / "a")
+        assert result.exit_code == 1
+        assert "is in use" in result.stderr
+        assert [path.name for path in (tmp_path / "a").iterdir()] == ["lock"]
+
+
+def test_what_was_set_aside_before_is_never_touched(tmp_path):
+    files = write(tmp_path)
+    (tmp_path / "a.replaced").mkdir()
+    (tmp_path / "a.replaced" / "thesis.txt").write_text("years of work")
+    assert run("train", *files, *QUICK, "--out", tmp_path / "a").exit_code == 0
+    result = run("train", *files, *QUICK, "--out", tmp_path / "a", "--force")
+    assert result.exit_code == 1
+    assert "a.replaced holds a run" in result.stderr
+    assert (tmp_path / "a" / "model.safetensors").exists()
+    assert (tmp_path / "a.replaced" / "thesis.txt").exists()
+
+
+def test_folders_by_another_name(tmp_path, monkeypatch):
+    files = write(tmp_path)
+    for name in ("real", "here"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    result = run("train", *files, *QUICK, "--learning-rate", "9e5", "--out", tmp_path / "link")
+    assert result.exit_code == 1, result.output  # the loss, and not the link
+    for force in ([], ["--force"]):
+        result = run("train", *files, *QUICK, "--out", tmp_path / "link", *force)
+        assert result.exit_code == 0, result.output
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real" / "model.safetensors").exists()
+    monkeypatch.chdir(tmp_path / "here")
+    for force in ([], ["--force"]):
+        result = run("train", *files, *QUICK, "--out", ".", *force)
+        assert result.exit_code == 0, result.output
+    assert (tmp_path / "here" / "model.safetensors").exists()
+    assert not list(tmp_path.glob("*.replaced"))
+
+
+def test_a_library_run_cannot_be_resumed_here(tmp_path):
+    from apportion import Bags, fit
+    from apportion.nets.build import build
+
+    bags = Bags.from_rows(np.eye(4), [0, 0, 1, 1], labels=list("abab"))
+    config = TrainConfig(epochs=1, device="cpu", threads=1)
+    fit(build("mlp", bags), bags, config=config, run=tmp_path)
+    result = run("train", "--resume", tmp_path)
+    assert result.exit_code == 1
+    assert "was not started by apportion train" in result.stderr

@@ -1,0 +1,189 @@
+"""Tables of proportions: wide and long, their columns told apart, and refusals."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apportion.data._files import DataError
+from apportion.data.proportions import read_proportions, read_splits
+
+VALUES = {("a", "yes"): 0.25, ("a", "no"): 0.75, ("b", "yes"): 1.0, ("c", "no"): 1.0}
+
+
+def long(cells, class_name="class", value_name="value"):
+    rows = [(bag, name, value) for (bag, name), value in cells.items()]
+    return pd.DataFrame(rows, columns=["bag", class_name, value_name])
+
+
+def read(table, split=None, classes=None):
+    return read_proportions(table, "bag", split, classes)
+
+
+def by_bag(found):
+    return {
+        bag: dict(zip(found.values.columns, row, strict=True))
+        for bag, row in zip(found.ids, found.values.to_numpy().tolist(), strict=True)
+    }
+
+
+def test_a_class_that_a_long_table_does_not_name_is_0():
+    found = read(long(VALUES))
+    assert by_bag(found) == {
+        "a": {"no": 0.25 * 3, "yes": 0.25},
+        "b": {"no": 0.0, "yes": 1.0},
+        "c": {"no": 1.0, "yes": 0.0},
+    }
+    assert list(found.values.columns) == ["no", "yes"]
+
+
+@given(st.randoms(use_true_random=False), st.permutations(["bag", "class", "value"]))
+def test_the_order_of_a_long_table_does_not_matter(random, order):
+    cells = list(VALUES.items())
+    random.shuffle(cells)
+    found = by_bag(read(long(dict(cells))[list(order)]))
+    assert found == by_bag(read(long(VALUES)))
+    assert list(found) == list(dict.fromkeys(bag for (bag, _), _ in cells))
+
+
+@pytest.mark.parametrize(
+    ("names", "swapped"),
+    [
+        (("class", "value"), False),
+        (("what", "count"), False),
+        (("Label", "x"), False),
+        (("Proportion", "x"), True),
+        (("x", "category"), True),
+        (("x", "y"), False),  # by position
+    ],
+)
+def test_numeric_classes_are_told_from_values_by_names_and_then_by_position(names, swapped):
+    rows = pd.DataFrame({"bag": ["a", "a", "b"], names[0]: [3, 1, 1], names[1]: [1, 2, 2]})
+    expected = (
+        {"a": {1: 3.0, 2: 1.0}, "b": {1: 0.0, 2: 1.0}}
+        if swapped
+        else {"a": {1: 2.0, 3: 1.0}, "b": {1: 2.0, 3: 0.0}}
+    )
+    assert by_bag(read(rows)) == expected
+
+
+@pytest.mark.parametrize("swap", [False, True])
+def test_the_numeric_one_of_two_columns_has_the_values(tmp_path, swap):
+    rows = long(VALUES, "x", "y")
+    if swap:
+        rows = rows[["y", "bag", "x"]]
+    assert by_bag(read(rows)) == by_bag(read(long(VALUES)))
+    rows.to_csv(tmp_path / "long.csv", index=False)
+    assert by_bag(read(tmp_path / "long.csv")) == by_bag(read(long(VALUES)))
+
+
+def test_a_class_may_be_called_NA_in_a_csv_file(tmp_path):  # noqa: N802
+    (tmp_path / "long.csv").write_text("bag,class,value\nNA,None,0.5\nNA,NA,0.5\nb,NA,1\n")
+    assert by_bag(read(tmp_path / "long.csv")) == {
+        "NA": {"NA": 0.5, "None": 0.5},
+        "b": {"NA": 1.0, "None": 0.0},
+    }
+
+
+def test_numbers_in_a_long_csv_file_name_classes_in_their_order(tmp_path):
+    (tmp_path / "long.csv").write_text("bag,class,value\n1,10,0.5\n1,9,0.5\n2,10,1\n")
+    found = read(tmp_path / "long.csv")
+    assert list(found.values.columns) == [9, 10]
+    assert (found.ids, found.numbers) == (["1", "2"], [1, 2])
+
+
+def test_the_index_names_bags_where_no_column_does():
+    wide = pd.DataFrame({"yes": [0.5, 1], "no": [0.5, 0]}, index=[("a", 1), ("b", 2)])
+    assert read(wide).ids == [("a", 1), ("b", 2)]
+    assert by_bag(read(long(VALUES).set_index("bag"))) == by_bag(read(long(VALUES)))
+    assert list(wide.columns) == ["yes", "no"]  # which is as it was
+
+
+def test_the_split_is_no_class_in_either_form():
+    wide = pd.DataFrame(
+        {"bag": ["a", "b", "c"], "split": ["train", "valid", "train"], "yes": 1.0, "no": 0.0}
+    )
+    assert list(read(wide).values.columns) == ["yes", "no"]
+    assert read(wide).kept is None
+    assert read(wide, "train").kept.tolist() == [True, False, True]
+    rows = long(VALUES).assign(split=["valid", "valid", "train", "valid"])
+    assert read(rows, "valid").kept.tolist() == [True, False, True]
+    assert by_bag(read(rows)) == by_bag(read(long(VALUES)))
+
+
+@pytest.mark.parametrize(
+    ("table", "options", "named"),
+    [
+        (long(VALUES).assign(more=1), {}, "2 rows of bag 'a', and 3 columns beside the bags"),
+        (long(VALUES)[["bag", "value"]], {}, "2 rows of bag 'a', and 1 columns"),
+        (long(VALUES | {("b", "no"): "x"}), {}, "column 'value' of bag 'b' is 'x'"),
+        (pd.concat([long(VALUES)] * 2), {}, "row 4 .* bag 'a' and class 'yes', which row 0 has"),
+        (long({**VALUES, ("b", None): 1.0}), {}, "row 4 .*, of bag 'b', has no class"),
+        (long({**VALUES, (None, "yes"): 1.0}), {}, "row 4 .* has no bag"),
+        (pd.DataFrame({"bag": ["a", "b", "a"], "yes": 0.5, "no": 0.5}), {}, "bag 'a' is there mor"),
+        (pd.DataFrame({"bag": ["a"], "yes": ["half"]}), {}, "'yes' of bag 'a' is 'half'"),
+        (pd.DataFrame({"bag": ["a", "b"], "yes": ["1", "1,5"]}), {}, "of bag 'b' is '1,5'"),
+        (pd.DataFrame({"bag": ["a"], "yes": [[1]]}), {}, r"'yes' of bag 'a' is \[1\]"),
+        (pd.DataFrame({"bag": ["a"]}), {}, "0 classes beside the bags"),
+        (pd.DataFrame({"bag": [], "yes": []}), {}, "0 bags"),
+        (pd.DataFrame([[1, 2, 3]], columns=["bag", "x", "x"]), {}, "'x' is there more than once"),
+        (pd.DataFrame({"bag": ["a"], "yes": 1.0}), {"split": "train"}, "no column 'split'"),
+        ({"a": [1.0]}, {"split": "train"}, "which is a dict"),
+        (
+            pd.DataFrame({"bag": ["a"], "yes": 1.0, "split": "train"}),
+            {"split": "trian"},
+            "no bag of split 'trian'",
+        ),
+        (
+            long(VALUES).assign(split=["train", "valid", "train", "train"]),
+            {"split": "train"},
+            "bag 'a' is in split 'train' and in 'valid'",
+        ),
+    ],
+)
+def test_tables_that_contradict_themselves_are_refused(table, options, named):
+    with pytest.raises(DataError, match=named) as error:
+        read(table, **options)
+    assert "proportions" in str(error.value)
+    assert len(str(error.value).splitlines()) > 1
+
+
+def test_a_file_is_named_in_refusals(tmp_path):
+    path = tmp_path / "wards.csv"
+    path.write_text("ward,yes,no\na,0.5,x\n")
+    with pytest.raises(DataError, match=r"wards\.csv has no column 'bag'"):
+        read(path)
+    with pytest.raises(DataError, match=r"wards\.csv: column 'no' of bag 'a' is 'x'"):
+        read_proportions(path, "ward", None, None)
+
+
+def test_missing_values_are_left_to_bags(tmp_path):
+    path = tmp_path / "wards.csv"
+    path.write_text("bag,yes,no\na,0.5,\nb,nan,1\n")
+    assert np.isnan(read(path).values.to_numpy()).tolist() == [[False, True], [True, False]]
+
+
+def test_a_table_with_one_class_a_bag_is_long_if_it_says_so():
+    frame = pd.DataFrame({"ward": ["a", "b"], "class": [3, 5], "count": [10, 20]})
+    table = read_proportions(frame, "ward", None, None)
+    assert list(table.values.columns) == [3, 5]
+    assert table.values.to_numpy().tolist() == [[10, 0], [0, 20]]
+
+
+# ---------------------------------------------------------------------------------------- splits
+
+
+def test_splits_are_known_by_all_names_of_a_bag(tmp_path):
+    path = tmp_path / "bags.csv"
+    path.write_text("bag,split,yes,no\n1,train,1,0\n2,valid,0,1\n")
+    assert read_splits(path, "bag") == {"1": "train", "2": "valid", 1: "train", 2: "valid"}
+    path.write_text("bag,yes,no\n1,1,0\n")
+    assert read_splits(path, "bag") == {}
+
+
+def test_a_bag_of_two_splits_is_named(tmp_path):
+    path = tmp_path / "long.csv"
+    path.write_text("bag,split,class,value\na,train,yes,1\na,valid,no,0\n")
+    with pytest.raises(DataError, match=r"bag 'a' is in split 'train' and in 'valid'"):
+        read_splits(path, "bag")

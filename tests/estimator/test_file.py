@@ -1,0 +1,245 @@
+"""Saved classifiers: they predict as before, and nothing in the file is run."""
+
+import json
+import pickle
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import nn
+
+from apportion import Bags, LLPClassifier, OnlinePseudoLabels, Run, RunError, TrainConfig, fit
+from apportion.data._files import DataError
+from apportion.data.columns import Columns
+from apportion.engine.device import own_threads
+from apportion.estimator.file import ModelFileError
+from apportion.methods.base import describe
+from apportion.model.trained import save_columns
+from apportion.nets.build import build
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    with own_threads(1):
+        yield
+
+
+def rows(seed: int = 0):
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(rng.normal(size=(60, 2)), columns=["height", "weight"])
+    frame["town"] = rng.choice(["Kyoto", "Łódź", "Bonn"], size=60)
+    frame.loc[frame.index % 7 == 0, "weight"] = np.nan
+    return frame, np.repeat(np.arange(12), 5), rng.integers(3, size=60)
+
+
+def trained(**settings):
+    frame, bags, y = rows()
+    return LLPClassifier(**{"epochs": 2, "random_state": 0, **settings}).fit(frame, y, bags=bags)
+
+
+@pytest.mark.parametrize("names", [[0, 1, 2], ["a", "b", "ü"], [0.5, 1.5, 2.5], [1, "two", None]])
+def test_a_classifier_comes_back_as_it_was(tmp_path, names):
+    frame, bags, y = rows()
+    table = {bag: dict.fromkeys(names, 0) for bag in range(12)}
+    for bag, label in zip(bags, y, strict=True):
+        table[bag][names[label]] += 1
+    classifier = LLPClassifier("greedy", eta=0.5, epochs=2, random_state=0)
+    classifier.fit(frame, bags=bags, proportions=table)
+    classifier.save(tmp_path / "model.safetensors")
+    again = LLPClassifier.load(tmp_path / "model.safetensors")
+    new = rows(1)[0]
+    assert np.array_equal(again.predict_proba(new), classifier.predict_proba(new))
+    assert again.predict(new).tolist() == classifier.predict(new).tolist()
+    assert again.classes_.tolist() == classifier.classes_.tolist()
+    assert again.classes_.dtype == classifier.classes_.dtype
+    assert again.feature_names_in_.tolist() == ["height", "weight", "town"]
+    assert again.n_features_in_ == 3
+    assert again.columns_ == classifier.columns_
+    assert again.get_params() == classifier.get_params()
+    assert again.history_.records == classifier.history_.records
+    assert again.history_.best_epoch == classifier.history_.best_epoch
+    again.fit(frame, bags=bags, proportions=table)
+    assert np.array_equal(again.predict_proba(new), classifier.predict_proba(new))
+
+
+def test_settings_of_ones_own_come_back(tmp_path):
+    method = OnlinePseudoLabels(eta=0.7, unlikelihood="plain", first="decide")
+    trained(method=method).save(tmp_path / "own")
+    again: Any = LLPClassifier.load(tmp_path / "own").method
+    assert describe(again) == describe(method)
+    classifier = trained(eta=np.float64(0.25))
+    classifier.save(tmp_path / "numpy")
+    assert LLPClassifier.load(tmp_path / "numpy").eta == 0.25
+
+
+def test_an_array_is_enough(tmp_path):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(40, 3)), rng.integers(2, size=40)
+    classifier = LLPClassifier(epochs=1).fit(X, y)
+    classifier.save(tmp_path / "model")
+    again = LLPClassifier.load(tmp_path / "model")
+    assert np.array_equal(again.predict_proba(X), classifier.predict_proba(X))
+    assert not hasattr(again, "feature_names_in_")
+
+
+def make() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(8, 3))
+
+
+def test_a_network_of_ones_own_is_rebuilt_by_the_caller(tmp_path):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 2, 4)).astype(np.float32), rng.integers(3, size=60)
+    classifier = LLPClassifier(module=lambda bags: make(), epochs=2).fit(X, y)
+    file = tmp_path / "model.safetensors"
+    classifier.save(file)
+    with pytest.raises(ModelFileError, match=r"none of apportion's.\n.*module="):
+        LLPClassifier.load(file)
+    for module in (make, make()):
+        again = LLPClassifier.load(file, module=module)
+        assert np.array_equal(again.predict_proba(X), classifier.predict_proba(X))
+    with pytest.raises(ModelFileError, match="another network"):
+        LLPClassifier.load(file, module=nn.Linear(8, 3))
+    with pytest.raises(ModelFileError, match="without arguments"):
+        LLPClassifier.load(file, module=lambda bags: make())  # type: ignore[arg-type, misc]
+    refitted = LLPClassifier.load(file, module=make).fit(X, y)
+    assert refitted.predict(X).shape == (60,)
+    with pytest.raises(ModelFileError, match="module gave a int"):
+        LLPClassifier.load(file, module=lambda: 3)  # type: ignore[return-value, arg-type]
+
+
+def test_there_is_no_pickle_in_the_file(tmp_path, monkeypatch):
+    classifier = trained()
+
+    def refuse(*_, **__):
+        raise AssertionError("pickled")
+
+    for module, name in ((pickle, "dumps"), (pickle, "dump"), (torch, "save"), (pickle, "loads")):
+        monkeypatch.setattr(module, name, refuse)
+    classifier.save(tmp_path / "model")
+    LLPClassifier.load(tmp_path / "model")
+    with safe_open(tmp_path / "model", framework="np") as file:
+        scalars = json.loads(file.metadata()["scalars"])
+    assert scalars["columns"] is not None
+    assert "Łódź" in json.dumps(scalars["columns"], ensure_ascii=False)
+
+
+def test_other_files_are_refused(tmp_path):
+    with pytest.raises(ModelFileError, match="is missing"):
+        LLPClassifier.load(tmp_path / "nothing")
+    (tmp_path / "text").write_text("hello")
+    with pytest.raises(RunError, match="damaged"):
+        LLPClassifier.load(tmp_path / "text")
+    save_file({"w": torch.zeros(2)}, tmp_path / "other")
+    with pytest.raises(RunError, match="not saved by apportion"):
+        LLPClassifier.load(tmp_path / "other")
+    scalars = {"apportion": "1", "scalars": json.dumps({"epoch": 3})}
+    save_file({"model.w": torch.zeros(2)}, tmp_path / "checkpoint", scalars)
+    with pytest.raises(ModelFileError, match="not a saved LLPClassifier"):
+        LLPClassifier.load(tmp_path / "checkpoint")
+
+
+def test_classes_that_a_file_cannot_keep(tmp_path):
+    frame, bags, y = rows()
+    days = pd.to_datetime(["2024-01-01", "2024-01-02", "2024-01-03"]).to_numpy()
+    classifier = LLPClassifier(epochs=1).fit(frame, y, bags=bags)
+    for classes in (days, np.array(list(days), object)):
+        classifier.classes_ = classes
+        with pytest.raises(ModelFileError, match="which a file cannot keep"):
+            classifier.save(tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
+def test_places_where_no_file_can_be(tmp_path):
+    classifier = trained()
+    with pytest.raises(ModelFileError, match="is a folder"):
+        classifier.save(tmp_path)
+    with pytest.raises(ModelFileError, match="does not exist"):
+        classifier.save(tmp_path / "nowhere" / "model")
+
+
+def test_a_method_that_a_file_cannot_keep_is_said(tmp_path, caplog):
+    _, bags, y = rows()
+    # Validation bags would be held out, and labels are for those trained on.
+    first = np.concatenate([np.sort(y[bags == bag]) for bag in range(12)])
+    classifier = trained(method=OnlinePseudoLabels(first=first), validation_fraction=0)
+    with caplog.at_level("WARNING", "apportion"):
+        classifier.save(tmp_path / "model")
+    assert "cannot be kept in a file" in caplog.text
+    assert LLPClassifier.load(tmp_path / "model").method == "fpl"
+
+
+def test_a_file_that_lacks_something_is_named(tmp_path):
+    trained().save(tmp_path / "model")
+    with safe_open(tmp_path / "model", framework="pt") as file:
+        metadata = file.metadata()
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    scalars = json.loads(metadata["scalars"])
+    del scalars["classes"]
+    save_file(tensors, tmp_path / "model", {**metadata, "scalars": json.dumps(scalars)})
+    with pytest.raises(ModelFileError, match="'classes'"):
+        LLPClassifier.load(tmp_path / "model")
+
+
+# ----------------------------------------------------------------------------------- run folders
+
+
+@pytest.fixture
+def run_folder(tmp_path):
+    """A finished run of a table, with its columns."""
+    frame, ids, y = rows()
+    columns = Columns.learn(frame)
+    bags = Bags.from_rows(columns.encode(frame), ids, labels=y)
+    model = build("mlp", bags, categories=columns.codes)
+    run = Run(tmp_path / "run")
+    fit(model, bags, config=TrainConfig(epochs=2, device="cpu"), run=run)
+    save_columns(run, columns)
+    return run.folder, model, columns.encode(frame)
+
+
+def test_the_model_of_a_run_is_a_classifier(run_folder):
+    folder, model, encoded = run_folder
+    loaded = LLPClassifier.load(folder, device="cpu")
+    frame, _, _ = rows()
+    expected = model(*map(torch.from_numpy, encoded)).softmax(dim=1).detach()
+    np.testing.assert_allclose(loaded.predict_proba(frame), expected, atol=1e-6)
+    assert loaded.classes_.tolist() == [0, 1, 2]
+    assert loaded.feature_names_in_.tolist() == ["height", "weight", "town"]
+    assert len(loaded.history_.records) == 2
+    assert loaded.history_.best_epoch is None
+    with pytest.raises(DataError, match="parts of"):
+        loaded.predict_proba((np.zeros((3, 1, 5, 5)),))
+    loaded.save(folder / "copy.safetensors")
+    again = LLPClassifier.load(folder / "copy.safetensors", device="cpu")
+    np.testing.assert_array_equal(again.predict_proba(frame), loaded.predict_proba(frame))
+
+
+def test_runs_that_have_no_model_to_use_say_why(run_folder, tmp_path):
+    folder, _, _ = run_folder
+    (folder / "model.safetensors").rename(tmp_path / "aside")
+    with pytest.raises(RunError, match=r"not finished: 2 of 2 epochs.*\n.*--resume"):
+        LLPClassifier.load(folder)
+    (folder / "config.toml").write_text("[other]")
+    with pytest.raises(RunError, match="is not the configuration of a run"):
+        LLPClassifier.load(folder)
+    (folder / "config.toml").unlink()
+    with pytest.raises(RunError, match=r"is not a run folder: it has no config\.toml"):
+        LLPClassifier.load(folder)
+
+
+def test_a_network_of_the_users_own_is_named(tmp_path):
+    bags = Bags.from_rows(np.eye(4, dtype=np.float32), [0, 0, 1, 1], labels=[0, 1, 0, 1])
+    fit(nn.Linear(4, 2), bags, config=TrainConfig(epochs=1, device="cpu"), run=tmp_path)
+    with pytest.raises(RunError, match="none of apportion's"):
+        LLPClassifier.load(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["{", '{"format": 1}', '{"format": 2, "columns": {}}', "[]"])
+def test_damaged_columns_are_named(run_folder, text):
+    folder, _, _ = run_folder
+    (folder / "columns.json").write_text(text)
+    with pytest.raises(RunError, match=r"columns\.json"):
+        LLPClassifier.load(folder)

@@ -1,0 +1,625 @@
+"""Assignments: a checker of its own proves every one optimal, and the peers find none better."""
+
+import itertools
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+
+import apportion
+from apportion.labels import kernel as _assign_kernel
+from apportion.labels.assign import Assignment, AssignmentError, assign
+
+Array = NDArray[Any]
+EPS = 2.0**-52
+INF, NAN = math.inf, math.nan
+
+# --------------------------------------------------------------------------------- the certificate
+
+
+def above_least(cost: Array) -> Array:
+    """Costs in float64, each row less its minimum."""
+    wide: Array = np.asarray(cost, np.float64)
+    least: Array = wide.min(axis=1, keepdims=True)
+    return wide - least
+
+
+def exact_gap(cost: Array, labels: Array, prices: Array) -> float:
+    """Primal minus dual value of labels that meet the counts: nothing is rounded but the sum."""
+    rows = np.arange(len(cost))
+    high = cost - prices
+    with np.errstate(invalid="ignore"):
+        back = high - cost
+        low = (cost - (high - back)) - (prices + back)  # high + low is cost - prices exactly
+    best = high.min(axis=1)
+    rest = np.where(high == best[:, None], low, INF).min(axis=1)
+    own = high[rows, labels], low[rows, labels]
+    return math.fsum(np.concatenate([*own, -best, -rest]).tolist())
+
+
+def certify(cost: Any, counts: Any, result: Assignment) -> None:
+    """Prove one bag's labels optimal from nothing but the costs, the counts and the prices."""
+    cost, counts, labels, prices = np.float64(cost), np.array(counts), result.labels, result.prices
+    n, C = cost.shape
+    assert (labels.shape, labels.dtype) == ((n,), np.int64)
+    assert (prices.shape, prices.dtype) == ((C,), np.float64)
+    assert np.isfinite(prices).all()
+    assert np.bincount(labels, minlength=C).tolist() == counts.tolist()
+
+    shifted = above_least(cost)
+    span = shifted[np.isfinite(shifted)].max(initial=0.0)
+    whole = bool((cost == np.floor(cost)).all()) and span * C < 2**53
+    assert result.tolerance == (0 if whole else 8 * EPS * n * span)
+    if whole and n:
+        assert (prices == np.rint(prices)).all()
+
+    gap = exact_gap(shifted, labels, prices)
+    assert gap <= result.tolerance
+    assert 0 <= result.gap <= result.tolerance
+    largest = np.abs(prices[counts > 0]).max(initial=0.0)
+    assert abs(gap - result.gap) <= (0 if whole else 4 * EPS * n * (span + largest))
+
+    paid = cost[np.arange(n), labels]
+    size = math.fsum(np.abs(paid))
+    rounding = 0 if whole and size < 2**53 else 64 * EPS * size
+    assert abs(result.objective - math.fsum(paid)) <= rounding
+
+
+def spent(cost: Array, labels: Array) -> float:
+    return math.fsum(above_least(cost)[np.arange(len(cost)), labels])
+
+
+def matched(cost: Array, counts: Array) -> Array:
+    """scipy's labels: an assignment of rows to columns, with a column for each label to give."""
+    columns = np.repeat(np.arange(len(counts)), counts)
+    return columns[linear_sum_assignment(above_least(cost)[:, columns])[1]]
+
+
+# ----------------------------------------------------------------------------------- the instances
+
+
+def forbid(rng: Any, cost: Array, hidden: Array) -> Array:
+    """+inf in many places, never where the hidden labels are: they stay possible."""
+    forbidden = rng.random(cost.shape) < rng.choice([0.2, 0.6, 0.9])
+    return np.where(forbidden & (np.arange(cost.shape[1]) != hidden[:, None]), INF, cost)
+
+
+def chain(cost: Array, hidden: Array) -> Array:
+    """A row may have its hidden label or the next class: prices add up from class to class."""
+    steps = np.arange(cost.shape[1]) - hidden[:, None]
+    return np.where((steps == 0) | (steps == 1), cost - steps, INF)
+
+
+KINDS: dict[str, Callable[..., Array]] = {  # r: the generator, s: the shape, y: possible labels
+    "gaussian": lambda r, s, y: r.normal(size=s),
+    "small integers": lambda r, s, y: r.integers(-3, 4, s),
+    "large integers": lambda r, s, y: r.integers(-(2**39), 2**39, s),
+    "vast integers": lambda r, s, y: r.integers(0, 2**52, s),
+    "duplicated rows": lambda r, s, y: r.normal(size=s)[r.integers(0, 1 + s[0] // 9, s[0])],
+    "constant": lambda r, s, y: np.full(s, r.normal()),
+    "lognormal": lambda r, s, y: r.lognormal(sigma=10, size=s),
+    "cubed Cauchy": lambda r, s, y: r.standard_cauchy(s) ** 3,
+    "large rows": lambda r, s, y: r.normal(size=s) * r.choice([1, 1, 1, 1e12], (s[0], 1)),
+    "large columns": lambda r, s, y: r.normal(size=s) + r.choice([-1e12, 0, 1e12], s[1]),
+    "increasing columns": lambda r, s, y: r.random(s) + np.arange(s[1]),
+    "offset rows": lambda r, s, y: r.normal(size=s) + r.normal(size=(s[0], 1)) * 1e9,
+    "tiny": lambda r, s, y: r.normal(size=s) * 1e-300,
+    "near ties": lambda r, s, y: r.integers(0, 4, s) + r.normal(size=s) * 1e-9,
+    "forbidden": lambda r, s, y: forbid(r, r.normal(size=s), y),
+    "forbidden integers": lambda r, s, y: forbid(r, r.integers(0, 9, s), y),
+    "chain": lambda r, s, y: chain(r.random(s), y),
+}
+WHOLE = ["small integers", "large integers", "forbidden integers"]
+
+COUNTS: dict[str, Callable[..., Array]] = {
+    "dense": lambda rng, n, C: rng.multinomial(n, rng.dirichlet(np.full(C, 5.0))),
+    "sparse": lambda rng, n, C: rng.multinomial(n, rng.dirichlet(np.full(C, 0.2))),
+    "one class": lambda rng, n, C: n * np.eye(C, dtype=int)[rng.integers(C)],
+    "uniform": lambda rng, n, C: np.diff(np.arange(C + 1) * n // C),
+}
+
+
+def instance(seed: int, kind: str, n: int, C: int, given: str = "dense") -> tuple[Array, Array]:
+    """Costs of a kind, and counts that they allow."""
+    rng = np.random.default_rng(seed)
+    counts = COUNTS[given](rng, n, C)
+    hidden = rng.permutation(np.repeat(np.arange(C), counts))
+    return KINDS[kind](rng, (n, C), hidden).astype(np.float64), counts
+
+
+def instances(sizes: Any, classes: Any, kinds: Any = tuple(KINDS)) -> Any:
+    """What `instance` takes: hypothesis draws and shrinks it, numpy draws the numbers."""
+    seeds, given = st.integers(0, 2**32), st.sampled_from([*COUNTS])
+    return st.tuples(seeds, st.sampled_from(kinds), sizes, classes, given)
+
+
+FEW = st.integers(0, 12) | st.integers(0, 90)
+SMALL = instances(FEW, st.integers(1, 4) | st.integers(1, 14))
+MEDIUM = instances(st.integers(100, 700), st.integers(2, 20) | st.just(90))
+LARGE = instances(st.integers(1000, 4000), st.integers(2, 8))
+SMALL_WHOLE = instances(FEW, st.integers(1, 9), WHOLE)
+TYPES = st.sampled_from([np.float32, np.float64])
+STARTS = st.sampled_from(["own", "neighbour", "1", "100", "1e6", "1e15", "1e300"])
+
+
+def first_prices(start: str, seed: int, cost: Array, counts: Array, own: Array) -> Array:
+    """Prices to start from: the best, those of similar costs, or any."""
+    rng = np.random.default_rng(seed)
+    if start == "own":
+        return own
+    if start == "neighbour":
+        similar = cost * rng.uniform(0.9, 1.1, cost.shape)
+        return np.asarray(assign(similar, counts).prices)
+    return rng.normal(size=len(counts)) * float(start)
+
+
+# -------------------------------------------------------------------------------------- optimality
+
+
+@given(SMALL)
+@settings(max_examples=100, deadline=None)
+def test_the_checker_computes_the_gap_exactly(drawn):
+    cost, counts = instance(*drawn)
+    rng = np.random.default_rng(drawn[0])
+    prices = rng.normal(size=len(counts)) * 10.0 ** rng.integers(-3, 20)
+    labels = matched(cost, counts)
+    fractions = [Fraction(u) for u in prices]
+    primal = sum((Fraction(cost[j, c]) for j, c in enumerate(labels)), Fraction())
+    dual = sum((int(k) * u for k, u in zip(counts, fractions, strict=True)), Fraction())
+    for row in cost:
+        dual += min(Fraction(v) - u for v, u in zip(row, fractions, strict=True) if v < INF)
+    assert exact_gap(cost, labels, prices) == float(primal - dual)
+
+
+@given(st.one_of(SMALL, SMALL, MEDIUM, LARGE), TYPES, STARTS)
+@settings(max_examples=4000, deadline=None)
+def test_labels_are_optimal_from_any_start(drawn, dtype, start):
+    cost, counts = instance(*drawn)
+    cost = cost.astype(dtype)
+    cold = assign(cost, counts)
+    certify(cost, counts, cold)
+    if len(cost) <= 700:  # scipy takes seconds for more
+        theirs, ours = spent(cost, matched(cost, counts)), spent(cost, cold.labels)
+        assert ours <= theirs + cold.tolerance
+        assert ours == theirs or cold.tolerance > 0
+    prices = first_prices(start, drawn[0], cost, counts, cold.prices)
+    warm = assign(cost, counts, prices=prices)
+    certify(cost, counts, warm)
+    assert warm.objective == cold.objective or cold.tolerance > 0
+
+
+def test_prices_that_prove_the_labels_already_are_kept():
+    result = assign([[0, 10], [10, 0]], [1, 1], prices=[0, 3])
+    assert result.labels.tolist() == [0, 1]
+    assert result.prices[1] - result.prices[0] == 3
+
+
+@pytest.mark.parametrize(("seed", "n", "C"), [(16845, 1707, 5), (55, 1055, 8), (1007, 2007, 8)])
+def test_classes_that_hardly_meet(seed, n, C):
+    """Nothing but a few rows ties their prices together, which drift far apart on the way."""
+    cost, counts = instance(seed, "chain", n, C)
+    certify(cost, counts, assign(cost, counts))
+
+
+def test_far_prices_with_forbidden_classes():
+    cost = np.full((7, 4), INF)
+    cost[:3, :3], cost[3:, 3] = [[7, 2, 0], [2, 3, 7], [4, 0, 3]], 0
+    assert assign(cost, [1, 1, 1, 4], prices=[1e18, 1e18, 1e18, 0]).objective == 2
+
+
+def test_far_prices_with_a_class_that_is_absent():
+    cost, counts = [[0, INF, 5], [INF, 0, -7]], [1, 1, 0]
+    certify(cost, counts, assign(cost, counts, prices=[1e100, -1e100, 0]))
+
+
+def test_prices_near_the_largest_number():
+    assert assign([[-1, 1], [1, -1], [1, -3]], [2, 1], prices=[1e308, -1e308]).objective == -3
+
+
+@pytest.mark.parametrize("order", ["shuffled", "sorted", "in step"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_many_rows_in_any_order(kind, order):
+    cost, counts = instance(5, kind, 20_000, 5)
+    if order != "shuffled":
+        cost = cost[np.argsort(cost[:, 0])]  # so that a sample could miss what most rows are like
+    if order == "in step":
+        cost = np.concatenate([cost[i::8] for i in range(8)])
+    certify(cost, counts, assign(cost, counts))
+
+
+@given(SMALL_WHOLE)
+@settings(max_examples=400, deadline=None)
+def test_whole_numbers_are_exact_in_any_order_and_whatever_is_added_to_a_row(drawn):
+    cost, counts = instance(*drawn)
+    rng = np.random.default_rng(drawn[0])
+    moved = cost + rng.integers(-(2**52), 2**52, (len(cost), 1))
+    plain, other = assign(cost, counts), assign(moved, counts)
+    assert plain.objective == sum(int(cost[j, c]) for j, c in enumerate(plain.labels))
+    for result in (plain, other):
+        assert (result.gap, result.tolerance) == (0, 0)
+        certify(cost, counts, Assignment(result.labels, result.prices, plain.objective, 0.0, 0.0))
+    rows, classes = rng.permutation(len(cost)), rng.permutation(len(counts))
+    assert assign(cost[rows][:, classes], counts[classes]).objective == plain.objective
+
+
+@given(st.one_of(SMALL, LARGE), st.integers(-60, 60))
+@settings(max_examples=300, deadline=None)
+def test_scaling_by_a_power_of_two_changes_no_label(drawn, exponent):
+    cost, counts = instance(drawn[0], "gaussian", *drawn[2:])
+    plain, scaled = assign(cost, counts), assign(np.ldexp(cost, exponent), counts)
+    assert np.array_equal(scaled.labels, plain.labels)
+    assert np.array_equal(scaled.prices, np.ldexp(plain.prices, exponent))
+
+
+# --------------------------------------------------------------------------------------- many bags
+
+
+def bags(seed: int, sizes: Any, C: int) -> tuple[Array, Array, Array]:
+    """Bags of these sizes, each of another kind."""
+    rng = np.random.default_rng(seed)
+    kinds, given = rng.choice([*KINDS], len(sizes)), rng.choice([*COUNTS], len(sizes))
+    parts = [instance(seed + i, kinds[i], sizes[i], C, given[i]) for i in range(len(sizes))]
+    cost, counts = zip(*parts, strict=True)
+    return np.concatenate(cost), np.array(counts), np.cumsum([0, *sizes])
+
+
+def many_bags(seed: int) -> tuple[Array, Array, Array]:
+    """Enough for threads to start, with bags of none and of one at the ends and between."""
+    return bags(seed, [0, 1, 0, 900, 1, 0, 0, 3000, 2, *[120] * 40, 0, 0], 7)
+
+
+def assert_as_alone(result: Assignment, cost: Array, counts: Any, offsets: Array, prices: Any):
+    """Equal, bit by bit, to each bag in a call of its own; returns those."""
+    starts = [None] * len(counts) if prices is None else prices
+    each = zip(itertools.pairwise(offsets), counts, starts, strict=True)
+    apart = [assign(cost[slice(*rows)], own, prices=start) for rows, own, start in each]
+    assert np.array_equal(result.labels, np.concatenate([one.labels for one in apart]))
+    for name in ("prices", "objective", "gap", "tolerance"):
+        assert np.array_equal(getattr(result, name), [getattr(one, name) for one in apart])
+    return apart
+
+
+@given(
+    st.lists(st.sampled_from([0, 0, 1, 1, 2, 3, 17, 64]), min_size=1, max_size=12),
+    st.integers(1, 6),
+    st.integers(0, 2**32),
+    TYPES,
+)
+@settings(max_examples=300, deadline=None)
+def test_bags_together_are_as_alone(sizes, C, seed, dtype):
+    cost, counts, offsets = bags(seed, sizes, C)
+    cost = cost.astype(dtype)
+    for prices in (None, np.random.default_rng(seed).normal(size=counts.shape)):
+        result = assign(cost, counts, offsets, prices=prices)
+        apart = assert_as_alone(result, cost, counts, offsets, prices)
+        for bound, own, one in zip(itertools.pairwise(offsets), counts, apart, strict=True):
+            certify(cost[slice(*bound)], own, one)
+
+
+@pytest.mark.parametrize("threads", [None, 1, 2, 5, 64])
+def test_threads_change_nothing(threads):
+    cost, counts, offsets = many_bags(1)
+    assert cost.size > 40_000
+    for prices in (None, np.random.default_rng(1).normal(size=counts.shape)):
+        result = assign(cost, counts, offsets, prices=prices, threads=threads)
+        assert_as_alone(result, cost, counts, offsets, prices)
+
+
+@pytest.mark.parametrize("threads", [2, 5, 64])
+def test_many_bags_are_each_solved_once_in_any_thread(threads, monkeypatch):
+    cost, counts, offsets = bags(3, [7] * 1500, 4)
+    alone = assign(cost, counts, offsets, threads=1)
+    solve, taken = _assign_kernel.solve_bags, list[range]()
+
+    def watched(*arguments: Any) -> None:
+        taken.append(range(*arguments[6:8]))
+        solve(*arguments)
+
+    monkeypatch.setattr(_assign_kernel, "solve_bags", watched)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)  # threads meet wherever they can
+    try:
+        result = assign(cost, counts, offsets, threads=threads)
+    finally:
+        sys.setswitchinterval(before)
+    assert sorted(itertools.chain(*taken)) == list(range(1500))
+    assert len(taken) > threads
+    for name in ("labels", "prices", "objective", "gap", "tolerance"):
+        assert np.array_equal(getattr(result, name), getattr(alone, name))
+
+
+@pytest.mark.parametrize("broken", [0, 11, 1499])
+def test_an_error_in_a_thread_comes_out(broken, monkeypatch):
+    problem, solve = bags(3, [7] * 1500, 4), _assign_kernel.solve_bags
+
+    def breaks(*arguments: Any) -> None:
+        if broken in range(*arguments[6:8]):
+            raise MemoryError("no room for a bag")
+        solve(*arguments)
+
+    monkeypatch.setattr(_assign_kernel, "solve_bags", breaks)
+    for threads in (1, 2, 7):
+        with pytest.raises(MemoryError, match="no room for a bag"):
+            assign(*problem, threads=threads)
+
+
+def test_calls_from_many_threads_at_once():
+    problems = [many_bags(seed) for seed in range(4)]
+    expected = [assign(*problem, threads=1) for problem in problems]
+    with ThreadPoolExecutor(6) as pool:
+        results = list(pool.map(lambda problem: assign(*problem, threads=3), problems * 6))
+    for result, one in zip(results, expected * 6, strict=True):
+        assert np.array_equal(result.labels, one.labels)
+        assert np.array_equal(result.prices, one.prices)
+
+
+def run_python(script: str, **environment: str) -> str:
+    """What a fresh interpreter prints."""
+    path = [Path(apportion.__file__).parents[1], Path(__file__).parent]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path)), **environment}
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+FORK = """
+import multiprocessing, numpy as np
+from apportion.labels.assign import assign
+cost = np.random.default_rng(0).normal(size=(20_000, 3))
+problem = cost, np.full((20, 3), [300, 300, 400]), np.arange(0, 20_001, 1000)
+expected = assign(*problem, threads=4)
+with multiprocessing.get_context("fork").Pool(2) as pool:
+    for result in pool.starmap_async(assign, [problem] * 2).get(timeout=60):
+        assert np.array_equal(result.labels, expected.labels)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_fork_after_threads_ran():
+    run_python(FORK)
+
+
+# ------------------------------------------------------------------------------ what may be passed
+
+
+def test_nothing_is_written_to():
+    cost, counts, offsets = many_bags(2)
+    prices = np.random.default_rng(0).normal(size=counts.shape)
+    arrays = cost, counts, offsets, prices
+    copies = [array.copy() for array in arrays]
+    result = assign(cost, counts, offsets, prices=prices)
+    assert all(np.array_equal(a, b) for a, b in zip(arrays, copies, strict=True))
+    assert not np.shares_memory(result.prices, prices)
+    for array in arrays:
+        array.flags.writeable = False
+    again = assign(cost, counts, offsets, prices=prices)
+    assert np.array_equal(again.labels, result.labels)
+    assert np.array_equal(again.prices, result.prices)
+
+
+def test_read_only_arrays_need_no_other_kernel():
+    cost = np.zeros((4, 2))
+    assign(cost, [2, 2])
+    signatures = len(_assign_kernel.solve_bags.signatures)
+    cost.flags.writeable = False
+    assign(cost, [2, 2])
+    assert len(_assign_kernel.solve_bags.signatures) == signatures
+
+
+def test_any_real_numbers_in_any_layout():
+    cost = np.random.default_rng(4).integers(0, 2, (60, 4)).astype(np.float64)
+    apart = np.repeat(cost, 2, axis=1)[:, ::2]
+    forms: list[Any] = [cost.astype(t) for t in ("f2", "f4", "g", ">f8", "i1", "u8", "?")]
+    forms += [np.asfortranarray(cost), apart, cost[::-1].copy()[::-1], cost.tolist()]
+    for form in forms:
+        for counts in ([10, 0, 20, 30], (10.0, 0.0, 20.0, 30.0), np.array([10, 0, 20, 30], "u1")):
+            result = assign(form, counts)
+            certify(cost, counts, result)
+            assert np.array_equal(result.labels, assign(cost, counts).labels)
+
+
+def test_one_bag_has_plain_numbers_and_several_have_arrays():
+    cost, counts, offsets = bags(0, [5, 6], 3)
+    one, two = assign(cost[:5], counts[0]), assign(cost, counts, offsets.astype(float))
+    assert {type(v) for v in (one.objective, one.gap, one.tolerance)} == {float}
+    assert repr(one).startswith("Assignment(5 labels, objective")
+    assert two.prices.shape == (2, 3)
+    assert two.objective.shape == two.gap.shape == two.tolerance.shape == (2,)
+    assert repr(two).startswith("Assignment(11 labels in 2 bags, objective")
+
+
+def test_no_bags():
+    none = assign(np.empty((0, 3)), np.empty((0, 3), int), [0])
+    assert none.prices.shape == (0, 3)
+    assert none.labels.shape == none.objective.shape == none.gap.shape == (0,)
+    assert repr(none).startswith("Assignment(0 labels in 0 bags")
+
+
+NO_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+DEVICES = ["cpu", pytest.param("cuda", marks=NO_CUDA)]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.int32])
+def test_tensors_in_tensors_out(device, dtype):
+    cost = torch.normal(0, 9, (101, 4), generator=torch.Generator().manual_seed(0)).to(dtype)
+    array = cost.double().numpy()
+    cost = cost.to(device).requires_grad_(dtype.is_floating_point)
+    counts, offsets = np.array([[10, 20, 0, 10], [0, 0, 0, 0], [0, 60, 1, 0]]), [0, 40, 40, 101]
+    tensors = [torch.tensor(values, device=device) for values in (counts, offsets)]
+    result, expected = assign(cost, *tensors), assign(array, counts, offsets)
+    warm, expected_warm = (  # tensors and arrays may be mixed
+        assign(c, counts, offsets, prices=r.prices) for c, r in ((cost, result), (array, expected))
+    )
+    for mine, other in ((result, expected), (warm, expected_warm)):
+        assert mine.labels.dtype == torch.int64
+        assert mine.prices.dtype == torch.float64
+        for name in ("labels", "prices", "objective", "gap", "tolerance"):
+            value = getattr(mine, name)
+            assert (value.device, value.requires_grad) == (cost.device, False)
+            assert value.tolist() == getattr(other, name).tolist()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_tensor_of_one_bag(device):
+    cost = torch.tensor([[0.0, 0.0, 0.0], [2.0, 1.0, 5.0]], device=device).t()  # not contiguous
+    result = assign(cost, [1, 2])
+    assert result.labels.tolist() == [1, 1, 0]
+    assert (result.objective, result.gap, result.tolerance) == (3.0, 0.0, 0.0)
+    assert type(result.objective) is float
+    assert result.labels.device == result.prices.device == cost.device
+
+
+# ------------------------------------------------------------------------------------------ errors
+
+Z, TWO = np.zeros((5, 2)), [[1, 1], [2, 1]]
+AT: dict[str, Any] = {"offsets": [0, 2, 5]}
+HALL = [[0, 0, INF, INF]] * 3 + [[0, 0, 0, 0]]
+SHAPES = r"costs of shape {} .* counts of shape {}\.\n  Pass costs of shape \(N, C\) and counts"
+
+
+def but(row: int, c: int | None, value: float) -> Array:
+    """Zeros, but for one cost, or one row."""
+    cost = Z.copy()
+    cost[row, c] = value
+    return cost
+
+
+ERRORS = [  # costs, counts, options; the message: bag and number, then the remedy
+    (Z, [1, 1], {}, r"the bag has 5 instances, .* sum to 2\.\n  Make .* counts_from_proportions"),
+    (Z, [[1, 1], [2, 3]], AT, r"bag 1 has 3 instances, .* sum to 5\.\n  Make them equal"),
+    (Z[:0], [1, 0], {}, r"the bag has 0 instances, .* sum to 1\.\n  Make them equal"),
+    (Z, [7, -2], {}, r"the bag has a count of -2 for class 1\.\n  Counts .* 0 or more"),
+    (Z, [[1, 1], [-1, 4]], AT, r"bag 1 has a count of -1 for class 0\.\n  Counts .* 0 or more"),
+    (Z, [1.5, 3.5], {}, r"counts\[0\] is 1\.5\.\n  Pass whole numbers; counts_from_proportions"),
+    (Z, [[1, 1], [2, NAN]], AT, r"counts\[1, 1\] is nan\.\n  Pass whole numbers"),
+    (Z, ["2", "3"], {}, r"counts\[0\] is 2\.\n  Pass whole numbers"),
+    (Z, [5, INF], {}, r"counts\[1\] is inf"),
+    (Z[:, [0, 0, 0]], [2**63 - 1, 2**63 - 1, 7], {}, "the bag"),
+    (but(2, 1, NAN), [1, 4], {}, r"the bag has a cost of nan \(row 2, class 1\)\.\n  .* diverged"),
+    (but(2, 1, NAN), [5, 0], {}, r"the bag has a cost of nan \(row 2, class 1\)\.\n  .* diverged"),
+    (but(1, 0, -INF), [1, 4], {}, r"the bag has a cost of -inf \(row 1, class 0\)\.\n  .* finite"),
+    (but(3, 1, NAN), TWO, AT, r"bag 1 has a cost of nan \(row 3, class 1\)\.\n  .* diverged"),
+    (but(4, 0, -INF), TWO, AT, r"bag 1 has a cost of -inf \(row 4, class 0\)\.\n  .* finite"),
+    ([[INF, -INF], [0, 0]], [1, 1], {}, r"a cost of -inf \(row 0, class 1\)\.\n  .* finite"),
+    (but(1, 0, INF), [5, 0], {}, r"the bag cannot be labelled: .* row 1\.\n  Allow the row"),
+    (but(3, None, INF), TWO, AT, r"bag 1 cannot be labelled: .* row 3\.\n  Allow the row"),
+    ([[0, INF], [0, INF], [0, 0]], [1, 2], {}, r"class 1 .* of 2, .* only 1 rows .*\n  Allow more"),
+    (HALL, [1] * 4, {}, r"the bag cannot .* too many for their counts\.\n  Allow more rows"),
+    (HALL[2:] + HALL[:3], [[1, 0, 1, 0], [1, 0, 1, 1]], AT, r"bag 1 cannot .*\n  Allow more rows"),
+    (
+        but(0, 0, 1e308) - but(0, 1, 1e308),
+        [2, 3],
+        {},
+        r"the bag .* too large for float64\.\n  Rescale them",
+    ),
+    (Z[0], [1, 1], {}, SHAPES.format(r"\(2,\)", r"\(2,\)")),
+    (Z[None], [1, 1], {}, SHAPES.format(r"\(1, 5, 2\)", r"\(2,\)")),
+    (0.0, [1], {}, SHAPES.format(".*", r"\(1,\)")),
+    (Z[:, :0], [], {}, SHAPES.format(r"\(5, 0\)", r"\(0,\)")),
+    (Z, [5], {}, SHAPES.format(r"\(5, 2\)", r"\(1,\)")),
+    (Z, [1, 1, 3], {}, SHAPES.format(r"\(5, 2\)", r"\(3,\)")),
+    (Z, [[1, 4]], {}, SHAPES.format(r"\(5, 2\)", r"\(1, 2\)")),
+    (Z, [1, 4], {"offsets": [0, 5]}, SHAPES.format(r"\(5, 2\)", r"\(2,\)")),
+    (Z, TWO, {"offsets": [0, 5]}, r"offsets of shape \(2,\) .*\n  Pass 3 offsets for 2 bags"),
+    (Z, TWO, {"offsets": []}, r"offsets of shape \(0,\) .*\n  Pass 3 offsets for 2 bags"),
+    (Z, TWO, {"offsets": [[0, 2, 5]]}, r"offsets of shape \(1, 3\) .*\n  Pass 3 offsets"),
+    (Z, TWO, {"offsets": [1, 2, 5]}, r"run from 1 to 5\.\n  Pass 3 offsets .* from 0 to 5"),
+    (Z, TWO, {"offsets": [0, 2, 6]}, r"run from 0 to 6\.\n  Pass 3 offsets .* from 0 to 5"),
+    (Z, TWO, {"offsets": [0, 2.5, 5]}, r"offsets\[1\] is 2\.5\.\n  Pass whole numbers"),
+    (Z, [[1, 1]] * 3, {"offsets": [0, 3, 2, 5]}, r"bag 1 ends at 2, .* at 3\.\n  Offsets never"),
+    (Z, [1, 4], {"threads": 0}, r"threads is 0\.\n  Pass 1 or more"),
+    (Z, [1, 4], {"prices": [0, 0, 0]}, r"prices of shape .*\n  Pass the prices of an earlier"),
+    (Z, TWO, AT | {"prices": [0, 0]}, r"prices of shape \(2,\) .* \(2, 2\)\.\n  Pass the prices"),
+    (Z, [1, 4], {"prices": [0, NAN]}, r"prices .* finite .*\n  Pass the prices of an earlier"),
+    (Z, [1, 4], {"prices": [INF, 0]}, r"prices .* finite .*\n  Pass the prices of an earlier"),
+    (Z, [1, 4], {"prices": ["a", "b"]}, "prices"),
+    (Z, [1, 4], {"prices": [0, 1j]}, "prices"),
+    ([[0, None]], [1, 0], {}, r"costs are of type object\.\n  Pass real numbers"),
+    ([[0, 1j]], [1, 0], {}, r"costs are of type complex128\.\n  Pass real numbers"),
+    (torch.tensor([[0, 1j]]), [1, 0], {}, "costs are of type"),
+]
+
+
+@pytest.mark.parametrize(("cost", "counts", "options", "message"), ERRORS)
+def test_errors_name_the_bag_the_number_and_the_remedy(cost, counts, options, message):
+    with pytest.raises(AssignmentError, match=message):
+        assign(cost, counts, **options)
+
+
+def test_the_first_bag_that_fails_is_named_whatever_the_threads():
+    cost, counts, offsets = many_bags(4)
+    row = offsets[20] + 5
+    cost[offsets[30], 2] = cost[row, 1] = NAN
+    for threads in (1, 2, 5):
+        with pytest.raises(AssignmentError, match=rf"bag 20 .*row {row}, class 1"):
+            assign(cost, counts, offsets, threads=threads)
+
+
+@given(st.integers(0, 2**32), st.integers(2, 9), st.integers(2, 7))
+@settings(max_examples=500, deadline=None)
+def test_bags_are_refused_exactly_if_no_labels_fit(seed, n, C):
+    rng = np.random.default_rng(seed)
+    counts = COUNTS["dense"](rng, n, C)
+    cost = np.where(rng.random((n, C)) < 0.55, INF, rng.integers(0, 5, (n, C)))
+    try:
+        linear_sum_assignment(cost[:, np.repeat(np.arange(C), counts)])
+    except ValueError:
+        with pytest.raises(AssignmentError, match="the bag cannot be labelled"):
+            assign(cost, counts)
+    else:
+        certify(cost, counts, assign(cost, counts))
+
+
+# ------------------------------------------------------------------------------------ large, slow
+
+
+def solve_a_million(kind: str, dtype: str) -> None:
+    """Run in a process of its own: solve, and see what memory that took beyond the costs."""
+
+    def memory(name: str) -> int:  # getrusage would count what the parent process held before exec
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(name))
+
+    rng = np.random.default_rng(0)
+    for n in (2000, 1_000_000):  # the first loads the kernel
+        cost = np.empty((n, 10), dtype)
+        for i in range(0, n, 1000):
+            cost[i : i + 1000] = KINDS[kind](rng, (1000, 10), None)
+        counts = rng.multinomial(n, rng.dirichlet(np.ones(10)))
+        before, peak_before = memory("VmRSS"), memory("VmHWM")
+        result = assign(cost, counts)
+        peak = memory("VmHWM")
+    assert peak_before < before + cost.nbytes / 4  # or the peak would tell nothing
+    assert peak - before <= 2 * cost.nbytes, f"{(peak - before) / cost.nbytes:.2f} times the costs"
+    certify(cost, counts, result)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("kind", ["gaussian", "small integers"])
+def test_a_million_rows_take_twice_their_memory_at_most(kind, dtype):
+    run_python(f"import test_assign; test_assign.solve_a_million({kind!r}, {dtype!r})")
+
+
+@pytest.mark.slow
+def test_no_index_is_out_of_bounds(tmp_path):
+    names = "from_any_start or any_order or as_alone or no_labels_fit"
+    options = ["-q", "-p", "no:cacheprovider", __file__, "-k", names]
+    checked = {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path)}
+    run_python(f"import pytest, sys; sys.exit(pytest.main({options!r}))", **checked)

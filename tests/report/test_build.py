@@ -1,0 +1,177 @@
+"""Where reports are written, what is refused, and that a run's files are enough."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from apportion import Bags, TrainConfig, fit
+from apportion.cli.report import report
+from apportion.engine.device import own_threads
+from apportion.errors import ApportionError
+from apportion.nets.build import build as net
+from apportion.report.build import ReportError, build
+from apportion.runs.run import Run, RunError
+from apportion.training.evaluate import read_outcomes
+from tests.report.made_runs import made_outcome, made_run
+from tests.report.reading_pages import read_page, section
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A run that `fit` has written, of bags with names and a truth."""
+    rng = np.random.default_rng(0)
+    truth = rng.integers(3, size=240)
+    x = rng.normal(size=(240, 1, 6, 6)).astype(np.float32) + truth[:, None, None, None]
+    wards = np.array([f"ward {n}" for n in range(24)])[rng.permutation(np.repeat(range(24), 10))]
+    labels = np.array(["none", "mild", "severe"])[truth]
+    bags = Bags.from_rows(x, wards, labels=labels)
+    train, valid, _ = bags.split(0.25, seed=0)
+    folder = tmp_path_factory.mktemp("runs") / "trained"
+    with own_threads(1):
+        fit(net("mlp", train, seed=0), train, valid, config=TrainConfig(epochs=4), run=folder)
+    return folder
+
+
+def test_a_run_of_fit_is_all_that_a_report_needs(trained, tmp_path):
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for name in ("config.toml", "log.jsonl", "outcome.safetensors"):  # no model, no checkpoint
+        shutil.copy(trained / name, copy / name)
+    page = read_page(build([copy]))
+    _, outcomes = read_outcomes(Run(trained))
+    confusion = outcomes["valid"].confusion
+    assert confusion is not None
+    share = np.trace(confusion) / confusion.sum()
+    assert f"{share:.1%} on the validation bags" in page.one("header").text
+    assert len(list(section(page, "unsure").all("img"))) == 24
+
+
+def test_the_file_goes_into_the_folder_of_a_single_run(trained, tmp_path, monkeypatch):
+    run, other = (tmp_path / name for name in ("a", "b"))
+    for folder in (run, other):
+        shutil.copytree(trained, folder)
+    assert build([run]) == run / "report.html"
+    monkeypatch.chdir(tmp_path)
+    assert build([run, other]).resolve() == tmp_path / "report.html"
+    assert build([str(run)], tmp_path / "new" / "page.html").exists()
+    assert not list(tmp_path.rglob("*.new"))
+
+
+def test_a_file_that_is_there_is_replaced_only_by_force(trained, tmp_path):
+    out = tmp_path / "page.html"
+    out.write_text("mine")
+    with pytest.raises(ReportError, match=r"page\.html is there already.\n.*--force or another"):
+        build([trained], out)
+    assert out.read_text() == "mine"
+    build([trained], out, force=True)
+    assert "<html" in out.read_text()
+    with pytest.raises(ReportError, match="is a folder"):
+        build([trained], tmp_path)
+
+
+def test_a_failure_leaves_the_old_file(trained, tmp_path, monkeypatch):
+    out = tmp_path / "page.html"
+    out.write_text("mine")
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pathlib.Path.replace", full)
+    with pytest.raises(ReportError, match="No space left"):
+        build([trained], out, force=True)
+    assert out.read_text() == "mine"
+    assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
+
+
+def test_the_same_run_gives_the_same_bytes(trained, tmp_path):
+    one, two = build([trained], tmp_path / "1.html"), build([trained], tmp_path / "2.html")
+    assert one.read_bytes() == two.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "problem"),
+    [
+        (lambda run: shutil.rmtree(run), "is missing"),
+        (lambda run: (run / "config.toml").unlink(), "has no config.toml"),
+        (lambda run: (run / "config.toml").write_text("a ="), "is no TOML"),
+        (lambda run: (run / "config.toml").write_text("a = 1"), "not the configuration of a run"),
+        (lambda run: (run / "log.jsonl").unlink(), "no epoch to report yet"),
+        (lambda run: (run / "log.jsonl").write_text(""), "no epoch to report yet"),
+        (lambda run: (run / "log.jsonl").write_text("{\n"), "is damaged"),
+        (lambda run: (run / "columns.json").write_text("[]"), "columns.json is damaged"),
+        (lambda run: (run / "outcome.safetensors").write_text("x"), "damaged or cut short"),
+    ],
+)
+def test_what_is_no_run_is_named_with_a_remedy(tmp_path, spoil, problem):
+    run = made_run(tmp_path / "a", {"train": made_outcome(3, 2)})
+    spoil(run)
+    with pytest.raises(ApportionError, match=problem) as caught:
+        build([run], tmp_path / "page.html")
+    assert isinstance(caught.value, RunError)
+    told, *remedy = str(caught.value).split("\n")
+    assert str(run) in told
+    assert remedy
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_a_newer_format_is_refused(tmp_path):
+    run = made_run(tmp_path / "a")
+    config = run / "config.toml"
+    config.write_text(config.read_text().replace("format = 1", "format = 2"))
+    with pytest.raises(RunError, match="is of format version 2; this apportion reads 1"):
+        build([run])
+
+
+def test_no_runs_are_an_error(tmp_path):
+    with pytest.raises(ReportError, match="Pass a list"):
+        build([])
+    with pytest.raises(ReportError, match="Pass a list"):
+        build(str(tmp_path))  # a text is a sequence, too
+
+
+def test_the_last_line_of_a_log_may_be_unfinished(tmp_path):
+    run = made_run(tmp_path / "a", epochs=5, epochs_wanted=9)
+    with (run / "log.jsonl").open("a") as log:
+        log.write('{"epoch": 6, "lo')
+    assert "5 of 9 epochs" in read_page(build([run])).one("header").text
+
+
+def test_numbers_that_are_missing_or_not_finite_are_left_out(tmp_path):
+    run = made_run(tmp_path / "a", {"train": made_outcome(3, 2)}, validated=False, epochs=5)
+    records = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    del records[1]["changed"]
+    records[2]["regret"] = float("nan")
+    (run / "log.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    text = build([run]).read_text()
+    assert "nan" not in text.lower().replace("finance", "")
+
+
+# ---------------------------------------------------------------------------------------- the verb
+
+
+def called(*options):
+    app = typer.Typer()
+    app.command()(report)
+    return CliRunner().invoke(app, [str(option) for option in options])
+
+
+def test_the_verb_tells_where_the_file_is(tmp_path):
+    runs = [made_run(tmp_path / name, {"train": made_outcome(3, 2)}) for name in ("a", "b")]
+    told = called(runs[0])
+    assert told.exit_code == 0, told.output
+    assert "report.html" in told.output
+    assert (runs[0] / "report.html").exists()
+    again = called(runs[0])
+    assert isinstance(again.exception, ReportError)
+    assert called(runs[0], "--force").exit_code == 0
+    assert called(*runs, "--out", tmp_path / "both.html").exit_code == 0
+    assert (tmp_path / "both.html").exists()
+
+
+def test_the_help_teaches_by_example():
+    told = called("--help").output
+    assert "apportion report runs/a runs/b --out" in " ".join(told.split())

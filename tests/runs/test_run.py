@@ -1,0 +1,352 @@
+"""Run folders: one process at a time, a log that only grows, files replaced whole or not at all."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from apportion.runs.run import Run, RunError
+
+SOURCE = Path(__file__).parent.parent / "src"
+
+HOLD = """
+import sys
+from apportion.runs.run import Run
+with Run(sys.argv[1]).locked():
+    print("held", flush=True)
+    sys.stdin.readline()
+print("free", flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    return Run(tmp_path / "run")
+
+
+@pytest.fixture
+def opened(run):
+    with run.locked():
+        yield run
+
+
+@pytest.fixture
+def holder(run):
+    """Another process that holds the lock of the run until it reads a line."""
+    command = [sys.executable, "-c", HOLD, str(run.folder)]
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        yield process
+        if process.poll() is None:
+            process.kill()
+
+
+# --------------------------------------------------------------------------------------- the lock
+
+
+def test_a_folder_in_which_another_process_trains_is_refused(run, holder):
+    with pytest.raises(RunError) as refused, run.locked():
+        pytest.fail("two processes hold one folder")
+    problem, remedy = str(refused.value).split("\n  ")
+    assert problem == f"{run.folder} is in use: another process is training in it."
+    assert remedy == "Wait for it to end, or train in another folder."
+    assert holder.poll() is None
+
+
+def test_the_folder_is_free_once_the_other_process_lets_go(run, holder):
+    holder.stdin.write("\n")
+    holder.stdin.flush()
+    assert holder.stdout.readline() == "free\n"
+    assert holder.poll() is None  # it lives, and no longer holds the lock
+    with run.locked():
+        pass
+
+
+def test_the_folder_is_free_once_the_other_process_is_killed(run, holder):
+    holder.send_signal(signal.SIGKILL)
+    assert holder.wait() == -signal.SIGKILL
+    with run.locked():
+        pass
+
+
+def test_a_second_training_in_the_same_process_is_refused(run):
+    with run.locked(), pytest.raises(RunError, match="is in use"), Run(run.folder).locked():
+        pytest.fail("two trainings hold one folder")
+    with run.locked():
+        pass
+
+
+def test_the_lock_is_given_back_after_an_error(run):
+    with pytest.raises(ZeroDivisionError), run.locked():
+        _ = 1 / 0
+    with run.locked():
+        pass
+
+
+def test_a_refused_training_leaves_the_folder_alone(run, holder):
+    before = sorted(run.folder.iterdir())
+    with pytest.raises(RunError), run.locked():
+        pass
+    assert sorted(run.folder.iterdir()) == before
+    with pytest.raises(RunError, match="is in use"), run.locked():  # still: nothing was unlocked
+        pass
+
+
+def test_folders_above_are_made(tmp_path):
+    with Run(tmp_path / "a" / "b" / "c").locked():
+        assert (tmp_path / "a" / "b" / "c").is_dir()
+
+
+@pytest.mark.parametrize("below", ["", "inside"])
+def test_a_path_that_is_a_file_is_refused(tmp_path, below):
+    (tmp_path / "notes.txt").write_text("mine")
+    path = tmp_path / "notes.txt" / below
+    with pytest.raises(RunError) as refused, Run(path).locked():
+        pass
+    problem, remedy = str(refused.value).split("\n  ")
+    assert problem.startswith(f"{path} cannot be a run folder: ")
+    assert "exists" in problem or "Not a directory" in problem
+    assert "Pass a folder" in remedy
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+# ---------------------------------------------------------------------------------------- the log
+
+
+def test_log_grows_by_a_line_a_record(opened):
+    records = [{"epoch": t, "loss": 1 / t, "seconds": {"train": 0.1}} for t in (1, 2, 3)]
+    assert opened.records() == []
+    assert opened.log_bytes() == 0
+    for t, record in enumerate(records, start=1):
+        opened.append(record)
+        assert opened.records() == records[:t]
+        assert opened.log_bytes() == opened.log.stat().st_size
+    assert len(opened.log.read_bytes().splitlines()) == 3
+
+
+def test_log_keeps_floats_to_the_bit(opened):
+    values = np.random.default_rng(0).random(100).tolist()
+    opened.append({"values": values})
+    assert opened.records() == [{"values": values}]
+
+
+@pytest.mark.parametrize(
+    "text", ["Zürich 😀", "two\nlines", "\r", "\v \f", "\x1c", "\x85", "\u2028 \u2029", '"\\']
+)
+def test_log_gives_back_any_text(opened, text):
+    """Some characters end lines for Python's str.splitlines that end none in JSON."""
+    opened.append({"note": text})
+    opened.append({"note": "next"})
+    assert opened.records() == [{"note": text}, {"note": "next"}]
+
+
+def test_rewind_cuts_back_to_the_byte(opened):
+    opened.append({"epoch": 1, "name": "Zürich"})
+    mark = opened.log_bytes()
+    before = opened.log.read_bytes()
+    opened.append({"epoch": 2})
+    with opened.log.open("a") as log:
+        log.write('{"epoch": 3, "lo')  # as a process that is killed may leave it
+    opened.rewind(mark)
+    assert opened.log.read_bytes() == before
+    opened.append({"epoch": 2, "again": True})
+    assert [record["epoch"] for record in opened.records()] == [1, 2]
+
+
+def test_rewind_to_nothing_empties_the_log_or_leaves_none(opened):
+    opened.rewind(0)
+    assert opened.records() == []
+    opened.append({"epoch": 1})
+    opened.rewind(0)
+    assert opened.records() == []
+
+
+def test_rewind_cannot_make_up_what_is_missing(opened):
+    opened.append({"epoch": 1})
+    held = opened.log.read_bytes()
+    with pytest.raises(RunError) as refused:
+        opened.rewind(12_345)
+    problem, remedy = str(refused.value).split("\n  ")
+    assert str(opened.log) in problem
+    assert f"{len(held)} bytes" in problem
+    assert "12,345" in problem
+    assert "Put the log back" in remedy
+    assert opened.log.read_bytes() == held
+
+
+# ------------------------------------------------------------------------------------ replacement
+
+
+def files(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "lock"}
+
+
+def fails_at_once(path):
+    raise OSError(28, "No space left on device")
+
+
+def fails_half_way(path):
+    with path.open("wb") as file:
+        file.write(b"half of the new")
+    raise OSError(28, "No space left on device")
+
+
+def stops_half_way(path):
+    path.write_bytes(b"half of the new")
+    raise KeyboardInterrupt
+
+
+def test_replace_puts_a_whole_file_in_place(opened):
+    for text in ("first", "second"):
+        opened.replace(opened.config, lambda path, text=text: path.write_text(text))
+        assert files(opened.folder) == {"config.toml": text.encode()}
+
+
+def test_until_it_is_written_the_old_file_stands(opened):
+    opened.replace(opened.config, lambda path: path.write_text("old"))
+
+    def write(path):
+        assert path.parent == opened.folder  # so that a rename does not cross filesystems
+        path.write_text("new, as yet unfinished")
+        assert opened.config.read_text() == "old"
+
+    opened.replace(opened.config, write)
+    assert opened.config.read_text() == "new, as yet unfinished"
+
+
+def test_what_is_put_in_place_has_reached_the_disk(opened, monkeypatch):
+    """Otherwise a power failure may leave the new name on no content at all."""
+    order = []
+    fsync, rename = os.fsync, os.replace
+
+    def recorded_fsync(descriptor):
+        name = Path(f"/proc/self/fd/{descriptor}").resolve().name
+        order.append(("sync", name))
+        fsync(descriptor)
+
+    def recorded_replace(source, target):
+        order.append(("rename", Path(target).name))
+        rename(source, target)
+
+    monkeypatch.setattr(os, "fsync", recorded_fsync)
+    monkeypatch.setattr(os, "replace", recorded_replace)
+    opened.replace(opened.config, lambda path: path.write_text("new"))
+    assert [what for what, _ in order] == ["sync", "rename", "sync"]
+    if Path("/proc/self/fd").exists():
+        assert order[0][1].startswith("config.toml")
+        assert order[2][1] == opened.folder.name
+
+    order.clear()
+    opened.append({"epoch": 1})
+    assert [what for what, _ in order] == ["sync"]
+
+
+@pytest.mark.parametrize("write", [fails_at_once, fails_half_way])
+@pytest.mark.parametrize("before", [None, "old"])
+def test_a_writer_that_fails_leaves_the_old_file_and_no_litter(opened, write, before):
+    if before is not None:
+        opened.config.write_text(before)
+    held = files(opened.folder)
+    with pytest.raises(RunError) as refused:
+        opened.replace(opened.config, write)
+    assert files(opened.folder) == held
+    problem, remedy = str(refused.value).split("\n  ")
+    assert f"{opened.config} cannot be written: No space left on device" in problem
+    assert ("What it held before is intact." in problem) == (before is not None)
+    assert "Make room on the disk" in remedy
+    assert isinstance(refused.value.__cause__, OSError)
+
+
+def test_a_writer_that_is_interrupted_leaves_the_old_file_and_no_litter(opened):
+    opened.config.write_text("old")
+    held = files(opened.folder)
+    with pytest.raises(KeyboardInterrupt):
+        opened.replace(opened.config, stops_half_way)
+    assert files(opened.folder) == held
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_a_disk_that_fails_late_leaves_the_old_file_and_no_litter(opened, call, monkeypatch):
+    opened.config.write_text("old")
+    held = files(opened.folder)
+
+    def fail(*arguments):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, call, fail)
+    with pytest.raises(RunError, match=r"Input/output error\. What it held before is intact"):
+        opened.replace(opened.config, lambda path: path.write_text("new"))
+    monkeypatch.undo()
+    assert files(opened.folder) == held
+
+
+def test_litter_of_a_killed_process_is_in_nobodys_way(opened):
+    """It is killed while it writes: the unfinished file stays, until the next one is written."""
+    found = []
+
+    def write(path):
+        found.append(path)
+        path.write_text("old")
+
+    opened.replace(opened.config, write)
+    found[0].write_text("a longer text that was never finished")
+    opened.replace(opened.config, lambda path: path.write_text("new"))
+    assert files(opened.folder) == {"config.toml": b"new"}
+
+
+def test_a_log_that_cannot_be_written_says_so(opened, monkeypatch):
+    opened.append({"epoch": 1})
+
+    def fail(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(RunError, match=r"log\.jsonl cannot be written: No space left on device"):
+        opened.append({"epoch": 2})
+
+
+# -------------------------------------------------------------------------------------- settings
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (None, "is not a run folder: it has no config.toml"),
+        ("[train", "is no TOML"),
+        ("format = 1", "is not the configuration of a run"),
+        ('format = 1\n[train]\nepochs = "3"\n[method]\nclass = "x"', "is not the configuration"),
+        ('format = 9\n[train]\nepochs = 3\n[method]\nclass = "x"', "of format version 9"),
+    ],
+)
+def test_settings_that_are_none_of_a_run_are_named(tmp_path, text, problem):
+    run = Run(tmp_path)
+    if text is not None:
+        run.config.write_text(text)
+    with pytest.raises(RunError, match=re.escape(problem)) as caught:
+        run.settings()
+    assert str(tmp_path) in str(caught.value)
+
+
+def test_settings_are_those_of_the_file(tmp_path):
+    run = Run(tmp_path)
+    run.config.write_text(
+        'format = 1\n[train]\nepochs = 3\n[method]\nclass = "x"\n[data]\nrows = "é"'
+    )
+    assert run.settings()["data"] == {"rows": "é"}
+
+
+def test_the_holder_of_a_lock_may_hold_it_again(tmp_path):
+    run = Run(tmp_path)
+    with run.locked(), run.locked():
+        pass
+    with run.locked(), pytest.raises(RunError, match="is in use"), Run(tmp_path).locked():
+        pass
