@@ -25,8 +25,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from apportion.bags.bags import Bags
-from apportion.config import ConfigError, TrainConfig
+from apportion.config import TrainConfig
 from apportion.engine.batches import Instances, Unit, place
+from apportion.errors import ConfigError
 from apportion.methods.base import Method, Supervision, describe
 from apportion.nets.normalized import Normalized
 from apportion.training.fit import fit

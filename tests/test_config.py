@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apportion.config import PRESETS, ConfigError, TrainConfig, toml_lines
+from apportion.config import PRESETS, TrainConfig
 
 # --------------------------------------------------------------------------------------- refusals
+from apportion.errors import ConfigError
+from apportion.files import as_toml
 
 WHOLE = "a whole number of 1 or more"
 
@@ -94,7 +96,7 @@ def test_values_at_the_border_are_taken(options):
     [
         (TrainConfig.from_dict, {"learning_rat": 0.1}),
         (lambda options: TrainConfig.preset("paper", **options), {"learning_rat": 0.1}),
-        (lambda options: TrainConfig.from_toml(toml_lines(options)), {"learning_rat": 0.1}),
+        (lambda options: TrainConfig.from_toml(as_toml(options)), {"learning_rat": 0.1}),
     ],
 )
 def test_an_unknown_option_is_an_error_with_a_suggestion(read, options):
@@ -102,7 +104,7 @@ def test_an_unknown_option_is_an_error_with_a_suggestion(read, options):
         read(options)
     problem, remedy = str(refused.value).split("\n  ")
     assert problem == "there is no option 'learning_rat'."
-    assert remedy.startswith("Did you mean 'learning_rate'? There are epochs, ")
+    assert remedy.startswith("Did you mean 'learning_rate'? Known: epochs, ")
 
 
 def test_an_option_like_no_other_is_answered_by_a_list():

@@ -13,14 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # the same names, as type checkers read them
     from apportion.bags.bags import Bags as Bags
-    from apportion.bags.checks import BagError as BagError
     from apportion.bags.counts import counts_from_proportions as counts_from_proportions
-    from apportion.config import ConfigError as ConfigError
     from apportion.config import TrainConfig as TrainConfig
     from apportion.errors import ApportionError as ApportionError
+    from apportion.errors import AssignmentError as AssignmentError
+    from apportion.errors import BagError as BagError
+    from apportion.errors import ConfigError as ConfigError
+    from apportion.errors import DataError as DataError
+    from apportion.errors import RunError as RunError
     from apportion.estimator.classifier import LLPClassifier as LLPClassifier
     from apportion.labels.assign import Assignment as Assignment
-    from apportion.labels.assign import AssignmentError as AssignmentError
     from apportion.labels.assign import assign as assign
     from apportion.methods.base import Method as Method
     from apportion.methods.base import Supervision as Supervision
@@ -30,8 +32,6 @@ if TYPE_CHECKING:  # the same names, as type checkers read them
     from apportion.methods.registry import METHODS as METHODS
     from apportion.methods.vat import VirtualAdversarial as VirtualAdversarial
     from apportion.runs.run import Run as Run
-    from apportion.runs.run import RunError as RunError
-    from apportion.training.checks import TrainingError as TrainingError
     from apportion.training.fit import fit as fit
     from apportion.training.many import fit_many as fit_many
     from apportion.training.session import History as History
@@ -40,13 +40,15 @@ __version__ = "0.1.0"
 
 # Where each public name lives.
 _HOME = {
-    "METHODS": "methods.registry",
     "ApportionError": "errors",
+    "AssignmentError": "errors",
+    "BagError": "errors",
+    "ConfigError": "errors",
+    "DataError": "errors",
+    "RunError": "errors",
+    "METHODS": "methods.registry",
     "Assignment": "labels.assign",
-    "AssignmentError": "labels.assign",
-    "BagError": "bags.checks",
     "Bags": "bags.bags",
-    "ConfigError": "config",
     "History": "training.session",
     "LLPClassifier": "estimator.classifier",
     "Method": "methods.base",
@@ -54,10 +56,8 @@ _HOME = {
     "PiModel": "methods.pi_model",
     "ProportionLoss": "methods.proportion_loss",
     "Run": "runs.run",
-    "RunError": "runs.run",
     "Supervision": "methods.base",
     "TrainConfig": "config",
-    "TrainingError": "training.checks",
     "VirtualAdversarial": "methods.vat",
     "assign": "labels.assign",
     "counts_from_proportions": "bags.counts",

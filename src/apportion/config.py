@@ -6,7 +6,6 @@ constant 3e-4, 512 instances a step for pseudo labels and four bags a step for p
 
 from __future__ import annotations
 
-import json
 import math
 import tomllib
 from collections.abc import Mapping
@@ -14,17 +13,14 @@ from dataclasses import asdict, dataclass, fields
 from numbers import Integral, Real
 from typing import Any, Literal, get_args
 
-from apportion.errors import ApportionError, suggestion
+from apportion.errors import ConfigError, suggestion
+from apportion.files import as_toml
 
-__all__ = ["PRESETS", "ConfigError", "TrainConfig"]
+__all__ = ["PRESETS", "TrainConfig"]
 
 Schedule = Literal["constant", "cosine"]
 Precision = Literal["auto", "float32", "bfloat16"]
 Steps = Literal["auto", "eager", "captured", "compiled"]
-
-
-class ConfigError(ApportionError, ValueError):
-    """An option that makes no sense. The message names it, its value and the remedy."""
 
 
 def _whole(value: object, least: int) -> bool:
@@ -188,7 +184,7 @@ class TrainConfig:
 
     def to_toml(self) -> str:
         """Write all options, but those that are not set."""
-        return toml_lines(asdict(self))
+        return as_toml(asdict(self))
 
 
 PRESETS = {
@@ -202,9 +198,3 @@ PRESETS = {
         checkpoint_every=10,
     ),
 }
-
-
-def toml_lines(values: Mapping[str, Any]) -> str:
-    """Write flat values as TOML, which JSON's numbers, strings, booleans and lists are."""
-    plain = {name: value for name, value in values.items() if value is not None}
-    return "".join(f"{name} = {json.dumps(value)}\n" for name, value in plain.items())

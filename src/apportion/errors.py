@@ -1,39 +1,168 @@
-"""How errors are worded: what is wrong, then what to do about it."""
+"""Every error class of the library, and how errors are worded.
+
+An error names the thing, the number and the remedy. Where the remedy is an option, it is an
+`Option`, because each door spells options in its own way: ``normalize=True`` in Python,
+``--normalize`` at the command line.
+"""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
-__all__ = ["ApportionError", "suggestion"]
+__all__ = [
+    "ApportionError",
+    "AssignmentError",
+    "BagError",
+    "ConfigError",
+    "DataError",
+    "Option",
+    "RunError",
+    "and_more",
+    "count",
+    "listing",
+    "must_be",
+    "suggestion",
+]
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option that a remedy names.
+
+    Examples
+    --------
+    >>> force, size = Option("force"), Option("size", "(64, 48)", "64x48")
+    >>> print(force, force.flag, size, size.flag)
+    force=True --force size=(64, 48) --size 64x48
+    """
+
+    name: str
+    value: str = "True"  # in Python
+    flag_value: str = ""  # at the command line
+
+    @property
+    def flag(self) -> str:
+        """The option at the command line."""
+        return f"--{self.name.replace('_', '-')} {self.flag_value}".rstrip()
+
+    def __str__(self) -> str:
+        return f"{self.name}={self.value}"
+
+
+Words = str | tuple[str | Option, ...]
 
 
 class ApportionError(Exception):
-    """What every error of this library is, so that one `except` catches them all.
+    """The base of all errors of this library, so that one `except` catches them all.
 
     The first line names the thing and the number, the last one the remedy.
 
     Examples
     --------
-    >>> raise ApportionError("threads is 0.", "Pass 1 or more.")
+    >>> raise ApportionError("model.onnx exists.", ("Pass ", Option("force"), " to replace it."))
     Traceback (most recent call last):
-    apportion.errors.ApportionError: threads is 0.
-      Pass 1 or more.
+    apportion.errors.ApportionError: model.onnx exists.
+      Pass force=True to replace it.
     """
 
-    def __init__(self, problem: str, *details: str) -> None:
-        super().__init__("\n  ".join((problem, *details)))
+    def __init__(self, problem: Words, *details: Words) -> None:
+        super().__init__(problem, *details)
+
+    def worded(self, spell: Callable[[Option], str] = str) -> str:
+        """Return the message with options as a door spells them."""
+        lines = ((line,) if isinstance(line, str) else line for line in self.args)
+        return "\n  ".join(
+            "".join(part if isinstance(part, str) else spell(part) for part in line)
+            for line in lines
+        )
+
+    def about(self, source: str) -> None:
+        """Begin the message with the name of the table or file that it is about."""
+        problem, *details = self.args
+        before = (problem,) if isinstance(problem, str) else problem
+        self.args = ((f"{source}: ", *before), *details)
+
+    def __str__(self) -> str:
+        return self.worded()
+
+
+class BagError(ApportionError, ValueError):
+    """Bags that contradict themselves."""
+
+
+class AssignmentError(ApportionError, ValueError):
+    """Costs and counts that no labels fit."""
+
+
+class ConfigError(ApportionError, ValueError):
+    """An option or an argument that makes no sense."""
+
+
+class DataError(ApportionError, ValueError):
+    """Data, or a file of them, that are not what they should be."""
+
+
+class RunError(ApportionError, RuntimeError):
+    """A run or a model that cannot be read, written or continued."""
+
+
+def must_be(name: str, rule: str, value: object) -> ConfigError:
+    """Return the error of an option whose value breaks a rule.
+
+    Examples
+    --------
+    >>> print(must_be("epochs", "an integer ≥ 1", 0))
+    epochs must be an integer ≥ 1; got 0.
+    """
+    return ConfigError(f"{name} must be {rule}; got {value!r}.")
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """Say which known name may have been meant, and which there are.
+    """Return which known name may have been meant, and the known names.
 
     Examples
     --------
     >>> suggestion("flop", ["crop", "flip"])
-    "Did you mean 'flip'? There are crop, flip."
+    "Did you mean 'flip'? Known: crop, flip."
     """
     known = list(known)
-    close = difflib.get_close_matches(name, known, n=1)
+    close = difflib.get_close_matches(name, known[:1000], n=1)
     meant = f"Did you mean {close[0]!r}? " if close else ""
-    return f"{meant}There are {', '.join(known)}."
+    return f"{meant}Known: {listing(known, most=20)}."
+
+
+def count(n: int, noun: str) -> str:
+    """Return a number of things in words.
+
+    Examples
+    --------
+    >>> count(1, "bag"), count(1600, "bag"), count(2, "class")
+    ('1 bag', '1,600 bags', '2 classes')
+    """
+    return f"{n:,} {noun}" + ("" if n == 1 else "es" if noun.endswith("s") else "s")
+
+
+def listing(names: Iterable[object], separator: str = ", ", most: int = 8) -> str:
+    """Join names, of many only the first.
+
+    Examples
+    --------
+    >>> listing("abcde", most=3)
+    'a, b, c, … (2 more)'
+    """
+    texts = [str(name) for name in names]
+    more = [f"… ({len(texts) - most:,} more)"] if len(texts) > most else []
+    return separator.join(texts[:most] + more)
+
+
+def and_more(n: int) -> str:
+    """Return how many further things have the same problem as the first, out of n in all.
+
+    Examples
+    --------
+    >>> and_more(1), and_more(3)
+    ('', ' (and 2 more like it)')
+    """
+    return f" (and {n - 1:,} more like it)" if n > 1 else ""

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from apportion.bags.bags import Bags, Overlap, Split
-from apportion.bags.checks import BagError
 from apportion.bags.counts import counts_from_proportions
+from apportion.errors import BagError
 
 X = np.arange(12.0).reshape(6, 2)
 BAG = ["b", "a", "b", "a", "b", "b"]

@@ -18,8 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apportion.data import _column_statistics as column_statistics
-from apportion.data._files import DataError
 from apportion.data.columns import Columns
+from apportion.errors import DataError
 
 
 def only_numbers(encoded):

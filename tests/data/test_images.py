@@ -11,10 +11,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from apportion.bags.checks import BagError
 from apportion.data import _image_files, _row_store
-from apportion.data._files import DataError
 from apportion.data.images import read_images
+from apportion.errors import BagError, DataError
 
 Image = pytest.importorskip("PIL.Image")
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apportion.data._files import DataError
 from apportion.data._names import Names, as_number, as_numbers, sorted_names
+from apportion.errors import DataError
 
 
 @given(st.one_of(st.integers(), st.floats(allow_nan=False, allow_infinity=False)))

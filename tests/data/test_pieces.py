@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from apportion.data import _pieces as pieces
-from apportion.data._files import DataError
 from apportion.data._pieces import open_nameless, open_pieces
+from apportion.errors import DataError
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apportion.data._files import DataError
 from apportion.data.proportions import read_proportions, read_splits
+from apportion.errors import DataError
 
 VALUES = {("a", "yes"): 0.25, ("a", "no"): 0.75, ("b", "yes"): 1.0, ("c", "no"): 1.0}
 

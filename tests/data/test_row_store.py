@@ -13,9 +13,9 @@ import pytest
 
 from apportion.data import _pieces as pieces
 from apportion.data import _row_store as row_store
-from apportion.data._files import DataError
 from apportion.data.columns import Columns
 from apportion.data.tables import read_bags
+from apportion.errors import DataError
 from tests.data.wards import same, wards
 
 

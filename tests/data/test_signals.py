@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 import torch
 
-from apportion.data._files import DataError
 from apportion.data.signals import pad, read_signals
+from apportion.errors import DataError
 from apportion.nets.build import build
 
 # ------------------------------------------------------------------------------------- padding

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from apportion.bags.bags import Bags
 from apportion.data import _pieces as pieces
-from apportion.data._files import DataError
 from apportion.data.columns import Columns
 from apportion.data.tables import read_bags
+from apportion.errors import DataError
 from tests.data.wards import CLASSES, N, same, saved, wards
 
 

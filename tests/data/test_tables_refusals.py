@@ -4,11 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from apportion.bags.checks import BagError
 from apportion.data import _pieces as pieces
-from apportion.data._files import DataError
 from apportion.data.columns import Columns
 from apportion.data.tables import read_bags
+from apportion.errors import BagError, DataError
 from tests.data.wards import saved, wards
 
 

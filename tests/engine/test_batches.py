@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from torch import nn
 
 from apportion.bags.bags import Bags
-from apportion.bags.checks import BagError
 from apportion.config import TrainConfig
 from apportion.engine import batches
 from apportion.engine.batches import Instances, Shelf, Step, place, plan
 from apportion.engine.feed import Resident, Streamed
+from apportion.errors import BagError
 from apportion.methods.registry import METHODS
 from tests.conformance import same, toy_bags, toy_network, train
 

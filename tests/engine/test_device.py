@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from apportion.config import ConfigError
 from apportion.engine.device import device_for, memory_for, own_stream, own_threads, precision_for
+from apportion.errors import ConfigError
 from apportion.methods.registry import METHODS
 from apportion.training.fit import fit
 from tests.conformance import config_for, toy_bags, toy_network

@@ -10,9 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apportion.bags.checks import BagError
 from apportion.engine import feed as module
 from apportion.engine.feed import AHEAD, Feed, Resident, Streamed, readable_part
+from apportion.errors import BagError
 
 CPU = torch.device("cpu")
 ROWS = 7

@@ -12,11 +12,10 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import nn
 
-from apportion import Bags, LLPClassifier, OnlinePseudoLabels, Run, RunError, TrainConfig, fit
-from apportion.data._files import DataError
+from apportion import Bags, LLPClassifier, OnlinePseudoLabels, Run, TrainConfig, fit
 from apportion.data.columns import Columns
 from apportion.engine.device import own_threads
-from apportion.estimator.file import ModelFileError
+from apportion.errors import DataError, RunError
 from apportion.methods.base import describe
 from apportion.model.trained import save_columns
 from apportion.nets.build import build
@@ -96,18 +95,18 @@ def test_a_network_of_ones_own_is_rebuilt_by_the_caller(tmp_path):
     classifier = LLPClassifier(module=lambda bags: make(), epochs=2).fit(X, y)
     file = tmp_path / "model.safetensors"
     classifier.save(file)
-    with pytest.raises(ModelFileError, match=r"none of apportion's.\n.*module="):
+    with pytest.raises(RunError, match=r"none of apportion's.\n.*module="):
         LLPClassifier.load(file)
     for module in (make, make()):
         again = LLPClassifier.load(file, module=module)
         assert np.array_equal(again.predict_proba(X), classifier.predict_proba(X))
-    with pytest.raises(ModelFileError, match="another network"):
+    with pytest.raises(RunError, match="another network"):
         LLPClassifier.load(file, module=nn.Linear(8, 3))
-    with pytest.raises(ModelFileError, match="without arguments"):
+    with pytest.raises(RunError, match="without arguments"):
         LLPClassifier.load(file, module=lambda bags: make())  # type: ignore[arg-type, misc]
     refitted = LLPClassifier.load(file, module=make).fit(X, y)
     assert refitted.predict(X).shape == (60,)
-    with pytest.raises(ModelFileError, match="module gave a int"):
+    with pytest.raises(RunError, match="module gave a int"):
         LLPClassifier.load(file, module=lambda: 3)  # type: ignore[return-value, arg-type]
 
 
@@ -128,7 +127,7 @@ def test_there_is_no_pickle_in_the_file(tmp_path, monkeypatch):
 
 
 def test_other_files_are_refused(tmp_path):
-    with pytest.raises(ModelFileError, match="is missing"):
+    with pytest.raises(RunError, match="is missing"):
         LLPClassifier.load(tmp_path / "nothing")
     (tmp_path / "text").write_text("hello")
     with pytest.raises(RunError, match="damaged"):
@@ -138,7 +137,7 @@ def test_other_files_are_refused(tmp_path):
         LLPClassifier.load(tmp_path / "other")
     scalars = {"apportion": "1", "scalars": json.dumps({"epoch": 3})}
     save_file({"model.w": torch.zeros(2)}, tmp_path / "checkpoint", scalars)
-    with pytest.raises(ModelFileError, match="not a saved LLPClassifier"):
+    with pytest.raises(RunError, match="not a saved LLPClassifier"):
         LLPClassifier.load(tmp_path / "checkpoint")
 
 
@@ -148,16 +147,16 @@ def test_classes_that_a_file_cannot_keep(tmp_path):
     classifier = LLPClassifier(epochs=1).fit(frame, y, bags=bags)
     for classes in (days, np.array(list(days), object)):
         classifier.classes_ = classes
-        with pytest.raises(ModelFileError, match="which a file cannot keep"):
+        with pytest.raises(RunError, match="which a file cannot keep"):
             classifier.save(tmp_path / "model")
     assert not (tmp_path / "model").exists()
 
 
 def test_places_where_no_file_can_be(tmp_path):
     classifier = trained()
-    with pytest.raises(ModelFileError, match="is a folder"):
+    with pytest.raises(RunError, match="is a folder"):
         classifier.save(tmp_path)
-    with pytest.raises(ModelFileError, match="does not exist"):
+    with pytest.raises(RunError, match="does not exist"):
         classifier.save(tmp_path / "nowhere" / "model")
 
 
@@ -180,7 +179,7 @@ def test_a_file_that_lacks_something_is_named(tmp_path):
     scalars = json.loads(metadata["scalars"])
     del scalars["classes"]
     save_file(tensors, tmp_path / "model", {**metadata, "scalars": json.dumps(scalars)})
-    with pytest.raises(ModelFileError, match="'classes'"):
+    with pytest.raises(RunError, match="'classes'"):
         LLPClassifier.load(tmp_path / "model")
 
 

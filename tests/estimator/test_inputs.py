@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 
 from apportion import BagError, Bags, LLPClassifier
-from apportion.data._files import DataError
 from apportion.data.columns import Columns
 from apportion.data.tables import read_bags as read_table
+from apportion.errors import DataError
 from apportion.estimator.inputs import layout_of, read_instances
 from apportion.estimator.targets import class_array, read_bags
 

@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 import apportion
+from apportion.errors import AssignmentError
 from apportion.labels import kernel as _assign_kernel
-from apportion.labels.assign import Assignment, AssignmentError, assign
+from apportion.labels.assign import Assignment, assign
 
 Array = NDArray[Any]
 EPS = 2.0**-52

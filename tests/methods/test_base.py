@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from apportion.config import ConfigError
+from apportion.errors import ConfigError
 from apportion.methods.base import Supervision, describe
 from apportion.methods.pi_model import PiModel
 from apportion.methods.proportion_loss import ProportionLoss

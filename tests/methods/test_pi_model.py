@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from apportion.bags.bags import Bags
-from apportion.config import ConfigError
 from apportion.engine.batches import Batch
+from apportion.errors import ConfigError
 from apportion.methods.pi_model import PiModel, ramp
 from apportion.nets.normalized import Normalized
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from apportion.bags.bags import Bags
-from apportion.config import ConfigError
+from apportion.errors import ConfigError
 from apportion.methods.proportion_loss import ProportionLoss, cross_entropy, l1, squared
 
 CPU = torch.device("cpu")

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from apportion.bags.bags import Bags
-from apportion.bags.checks import BagError
-from apportion.config import ConfigError
+from apportion.errors import BagError, ConfigError
 from apportion.methods import pseudo_labels as module
 from apportion.methods.pseudo_labels import (
     OnlinePseudoLabels,

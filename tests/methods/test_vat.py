@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from apportion.bags.bags import Bags
-from apportion.config import ConfigError
 from apportion.engine.batches import Batch
+from apportion.errors import ConfigError
 from apportion.methods.vat import VirtualAdversarial
 from apportion.nets.normalized import Normalized
 

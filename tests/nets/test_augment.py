@@ -5,7 +5,8 @@ import pytest
 import torch
 from torch import Generator, Tensor
 
-from apportion.nets.augment import AUGMENTATIONS, AugmentationError, augmented, crop, flip, noise
+from apportion.errors import ConfigError
+from apportion.nets.augment import AUGMENTATIONS, augmented, crop, flip, noise
 
 DEVICES = [
     "cpu",
@@ -160,14 +161,14 @@ def test_the_named_ones_are_applied_in_order_to_the_first_part():
     ("call", "message"),
     [
         (lambda: augmented((batch(2, 3),), ["flop"], generator()), "Did you mean 'flip'"),
-        (lambda: augmented((batch(2, 3),), ["x"], generator()), "'x'.\n  There are crop, flip, n"),
+        (lambda: augmented((batch(2, 3),), ["x"], generator()), "'x'.\n  Known: crop, flip, n"),
         (lambda: crop(batch(2, 3), generator()), r"crop takes .* shape \(2, 3\)"),
         (lambda: flip(batch(2, 3), generator()), r"flip takes .* shape \(2, 3\)"),
         (lambda: crop(batch(2, 3, 8), generator(), padding=-1), "padding is -1"),
     ],
 )
 def test_what_cannot_be_done_is_refused(call, message):
-    with pytest.raises(AugmentationError, match=message):
+    with pytest.raises(ConfigError, match=message):
         call()
 
 

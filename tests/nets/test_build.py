@@ -10,10 +10,10 @@ import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
 from apportion.bags.bags import Bags
+from apportion.errors import ConfigError, DataError
 from apportion.nets import build as nets
 from apportion.nets import measure as _net_inputs
 from apportion.nets.build import NETS, build
-from apportion.nets.measure import NetError
 from apportion.nets.mlp import mlp
 from apportion.nets.normalized import Normalized, parts
 from apportion.nets.resnet import ResNet, conv1d, resnet18
@@ -89,7 +89,7 @@ def test_a_model_keeps_its_own_mean():
     ("mean", "std"), [([0, np.nan], 1), ([0, np.inf], 1), (0, [1, -1]), (0, [1, 1e39])]
 )
 def test_a_model_refuses_a_scale_that_is_none(mean, std):
-    with pytest.raises(NetError, match=r"at position \(1,\)\.\n  Replace values"):
+    with pytest.raises(DataError, match=r"at position \(1,\)\.\n  Replace values"):
         Normalized(nn.Identity(), mean, std)
 
 
@@ -273,7 +273,7 @@ def test_weights_stay_where_they_are_on_the_cpu(dimensions):
 
 
 def test_an_unknown_stem_is_refused():
-    with pytest.raises(NetError, match="there is no stem 'cifer'"):
+    with pytest.raises(ConfigError, match="there is no stem 'cifer'"):
         resnet18(10, stem="cifer")  # type: ignore[arg-type]
 
 
@@ -359,7 +359,7 @@ def test_values_that_are_no_numbers_are_refused(bad):
     x = np.random.default_rng(0).random((6, 3))
     x[4, 2] = bad
     with pytest.raises(
-        NetError, match=r"at position \(2,\)\.\n  Replace values of x that are miss"
+        DataError, match=r"at position \(2,\)\.\n  Replace values of x that are miss"
     ):
         build("mlp", bags_of(x))
     build("mlp", bags_of(x, [0, 1, 2, 3, 5]))  # the row is in no bag
@@ -415,12 +415,12 @@ def test_a_tensor_on_the_device_is_measured_alike():
         (
             "resnet",
             np.ones((4, 2)),
-            r"no net 'resnet'.\n  Did you mean 'resnet18'\? There are mlp,",
+            r"no net 'resnet'.\n  Did you mean 'resnet18'\? Known: mlp,",
         ),
         (
             "transformer",
             np.ones((4, 2)),
-            r"no net 'transformer'.\n  There are mlp, conv1d, resnet18",
+            r"no net 'transformer'.\n  Known: mlp, conv1d, resnet18",
         ),
         ("resnet18", np.ones((4, 2)), r"\(rows, channels, height, width\), but .* \(4, 2\)"),
         ("conv1d", np.ones((4, 3, 8, 8)), r"\(rows, channels, length\), but .* \(4, 3, 8, 8\)"),
@@ -430,5 +430,5 @@ def test_a_tensor_on_the_device_is_measured_alike():
     ],
 )
 def test_what_no_net_can_be_built_for_is_refused(name, x, message):
-    with pytest.raises(NetError, match=message):
+    with pytest.raises((ConfigError, DataError), match=message):
         build(name, bags_of(x))

@@ -6,9 +6,9 @@ import torch
 from torch import nn
 
 from apportion import METHODS, Bags, PiModel, TrainConfig, VirtualAdversarial, fit
+from apportion.errors import DataError
 from apportion.nets import measure as _net_inputs
 from apportion.nets.build import NETS, build
-from apportion.nets.measure import NetError
 from apportion.nets.mlp import mlp
 from apportion.nets.normalized import Normalized
 from tests.nets.test_build import as_memmap, bags_of
@@ -120,7 +120,7 @@ def test_every_place_learns():
     ],
 )
 def test_codes_that_no_net_can_be_built_for_are_refused(x, options, message):
-    with pytest.raises(NetError, match=message):
+    with pytest.raises(DataError, match=message):
         build("mlp", bags_of(x), **options)
 
 
@@ -176,7 +176,7 @@ def test_a_signal_gives_the_same_whatever_is_behind_it():
     ],
 )
 def test_lengths_that_no_net_can_be_built_for_are_refused(name, change, message):
-    with pytest.raises(NetError, match=message):
+    with pytest.raises(DataError, match=message):
         build(name, bags_of(change(*padded())))
 
 

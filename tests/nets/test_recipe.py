@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import nn
 
+from apportion.errors import ConfigError
 from apportion.nets.build import build, from_recipe
-from apportion.nets.measure import NetError
 from apportion.nets.normalized import Normalized
 from tests.nets.test_build import bags_of
 from tests.nets.test_parts import CODES, NUMBERS, padded
@@ -97,7 +97,7 @@ def test_the_callers_random_state_stays():
 def test_what_is_no_recipe_is_refused(change, message):
     recipe = build("mlp", bags_of(NUMBERS)).recipe
     assert recipe is not None
-    with pytest.raises(NetError, match=message):
+    with pytest.raises(ConfigError, match=message):
         from_recipe({**recipe, **change})
 
 
@@ -106,9 +106,9 @@ def test_a_recipe_must_be_whole():
     assert recipe is not None
     for key in recipe:
         rest = {name: value for name, value in recipe.items() if name != key}
-        with pytest.raises(NetError, match="no recipe of a net" if key == "net" else repr(key)):
+        with pytest.raises(ConfigError, match="no recipe of a net" if key == "net" else repr(key)):
             from_recipe(rest)
     others: list[Any] = [None, [], "mlp"]
     for other in others:
-        with pytest.raises(NetError, match="is no recipe of a net"):
+        with pytest.raises(ConfigError, match="is no recipe of a net"):
             from_recipe(other)

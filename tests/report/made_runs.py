@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from apportion.config import toml_lines
+from apportion.files import as_toml
 from apportion.runs.run import Run
 from apportion.training.evaluate import BINS, Outcome, Unsure, save_outcomes
 
@@ -75,7 +75,7 @@ def made_run(
         **(about or {}),
     }
     text = "format = 1\n" + "".join(
-        f"\n[{section}]\n{toml_lines(values)}" for section, values in sections.items()
+        f"\n[{section}]\n{as_toml(values)}" for section, values in sections.items()
     )
     run.config.write_text(text, encoding="utf-8")
     run.log.write_text(

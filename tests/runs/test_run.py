@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from apportion.runs.run import Run, RunError
+from apportion.errors import RunError
+from apportion.runs.run import Run
 
-SOURCE = Path(__file__).parent.parent / "src"
+SOURCE = Path(__file__).parents[2] / "src"
 
 HOLD = """
 import sys
@@ -183,124 +184,18 @@ def test_rewind_cannot_make_up_what_is_missing(opened):
     assert opened.log.read_bytes() == held
 
 
-# ------------------------------------------------------------------------------------ replacement
+def test_unfinished_files_of_a_killed_process_are_removed(run):
+    """Those of the run alone: a report may be on its way into the folder meanwhile."""
+    with run.locked():
+        run.append({"epoch": 1})
+    for name in ("config.toml.77.new", "checkpoint.safetensors.77.new", "report.html.77.new"):
+        (run.folder / name).write_text("half")
+    with run.locked():
+        there = {path.name for path in run.folder.iterdir()}
+    assert there == {"lock", "log.jsonl", "report.html.77.new"}
 
 
-def files(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "lock"}
-
-
-def fails_at_once(path):
-    raise OSError(28, "No space left on device")
-
-
-def fails_half_way(path):
-    with path.open("wb") as file:
-        file.write(b"half of the new")
-    raise OSError(28, "No space left on device")
-
-
-def stops_half_way(path):
-    path.write_bytes(b"half of the new")
-    raise KeyboardInterrupt
-
-
-def test_replace_puts_a_whole_file_in_place(opened):
-    for text in ("first", "second"):
-        opened.replace(opened.config, lambda path, text=text: path.write_text(text))
-        assert files(opened.folder) == {"config.toml": text.encode()}
-
-
-def test_until_it_is_written_the_old_file_stands(opened):
-    opened.replace(opened.config, lambda path: path.write_text("old"))
-
-    def write(path):
-        assert path.parent == opened.folder  # so that a rename does not cross filesystems
-        path.write_text("new, as yet unfinished")
-        assert opened.config.read_text() == "old"
-
-    opened.replace(opened.config, write)
-    assert opened.config.read_text() == "new, as yet unfinished"
-
-
-def test_what_is_put_in_place_has_reached_the_disk(opened, monkeypatch):
-    """Otherwise a power failure may leave the new name on no content at all."""
-    order = []
-    fsync, rename = os.fsync, os.replace
-
-    def recorded_fsync(descriptor):
-        name = Path(f"/proc/self/fd/{descriptor}").resolve().name
-        order.append(("sync", name))
-        fsync(descriptor)
-
-    def recorded_replace(source, target):
-        order.append(("rename", Path(target).name))
-        rename(source, target)
-
-    monkeypatch.setattr(os, "fsync", recorded_fsync)
-    monkeypatch.setattr(os, "replace", recorded_replace)
-    opened.replace(opened.config, lambda path: path.write_text("new"))
-    assert [what for what, _ in order] == ["sync", "rename", "sync"]
-    if Path("/proc/self/fd").exists():
-        assert order[0][1].startswith("config.toml")
-        assert order[2][1] == opened.folder.name
-
-    order.clear()
-    opened.append({"epoch": 1})
-    assert [what for what, _ in order] == ["sync"]
-
-
-@pytest.mark.parametrize("write", [fails_at_once, fails_half_way])
-@pytest.mark.parametrize("before", [None, "old"])
-def test_a_writer_that_fails_leaves_the_old_file_and_no_litter(opened, write, before):
-    if before is not None:
-        opened.config.write_text(before)
-    held = files(opened.folder)
-    with pytest.raises(RunError) as refused:
-        opened.replace(opened.config, write)
-    assert files(opened.folder) == held
-    problem, remedy = str(refused.value).split("\n  ")
-    assert f"{opened.config} cannot be written: No space left on device" in problem
-    assert ("What it held before is intact." in problem) == (before is not None)
-    assert "Make room on the disk" in remedy
-    assert isinstance(refused.value.__cause__, OSError)
-
-
-def test_a_writer_that_is_interrupted_leaves_the_old_file_and_no_litter(opened):
-    opened.config.write_text("old")
-    held = files(opened.folder)
-    with pytest.raises(KeyboardInterrupt):
-        opened.replace(opened.config, stops_half_way)
-    assert files(opened.folder) == held
-
-
-@pytest.mark.parametrize("call", ["fsync", "replace"])
-def test_a_disk_that_fails_late_leaves_the_old_file_and_no_litter(opened, call, monkeypatch):
-    opened.config.write_text("old")
-    held = files(opened.folder)
-
-    def fail(*arguments):
-        raise OSError(5, "Input/output error")
-
-    monkeypatch.setattr(os, call, fail)
-    with pytest.raises(RunError, match=r"Input/output error\. What it held before is intact"):
-        opened.replace(opened.config, lambda path: path.write_text("new"))
-    monkeypatch.undo()
-    assert files(opened.folder) == held
-
-
-def test_litter_of_a_killed_process_is_in_nobodys_way(opened):
-    """It is killed while it writes: the unfinished file stays, until the next one is written."""
-    found = []
-
-    def write(path):
-        found.append(path)
-        path.write_text("old")
-
-    opened.replace(opened.config, write)
-    found[0].write_text("a longer text that was never finished")
-    opened.replace(opened.config, lambda path: path.write_text("new"))
-    assert files(opened.folder) == {"config.toml": b"new"}
+# --------------------------------------------------------------------------------- failing disks
 
 
 def test_a_log_that_cannot_be_written_says_so(opened, monkeypatch):
@@ -321,7 +216,7 @@ def test_a_log_that_cannot_be_written_says_so(opened, monkeypatch):
     ("text", "problem"),
     [
         (None, "is not a run folder: it has no config.toml"),
-        ("[train", "is no TOML"),
+        ("[train", "is not valid TOML"),
         ("format = 1", "is not the configuration of a run"),
         ('format = 1\n[train]\nepochs = "3"\n[method]\nclass = "x"', "is not the configuration"),
         ('format = 9\n[train]\nepochs = 3\n[method]\nclass = "x"', "of format version 9"),

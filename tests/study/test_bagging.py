@@ -200,7 +200,7 @@ def test_bag_never_replaces_its_own_table(people):
         ({"with": ("--protocol", "random", "--n-bags", 3)}, ["random takes no --n-bags (3)"]),
         ({"with": ("--protocol", "clusters", "--n-bags", 3)}, ["--size 8 and --n-bags 3"]),
         ({"with": ("--valid", 1.5)}, ["--valid is 1.5", "between 0 and 1"]),
-        ({"with": ("--valid", 0.001)}, ["people.csv: 300 rows", "pool 1 with 0 rows"]),
+        ({"with": ("--valid", 0.001)}, ["people.csv: 300 rows", "pool 1 empty"]),
         ({"with": ("--valid", 0.5, "--n-bags", 1)}, ["--n-bags is 1"]),
         ({"with": ("--out", "people.csv")}, ["--out people.csv is a file"]),
         ({"table": "holes.csv", "with": CLUSTERS}, ["'age' of holes.csv lacks 1 values"]),

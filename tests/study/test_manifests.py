@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apportion.bags.checks import BagError
-from apportion.data._files import DataError
+from apportion.errors import BagError, DataError
 from apportion.study import _manifest_file
 from apportion.study.manifests import Manifest
 from apportion.study.protocols import Drawn, rand, random
@@ -171,7 +170,7 @@ def test_saving_replaces_nothing_unless_forced(tmp_path):
     path = tmp_path / "a.npz"
     made().save(path)
     before = path.read_bytes()
-    with pytest.raises(DataError, match=r"a\.npz is there already\.\n.*force=True"):
+    with pytest.raises(DataError, match=r"a\.npz already exists\.\n.*force=True"):
         made(seed=4).save(path)
     assert path.read_bytes() == before
     made(seed=4).save(path, force=True)

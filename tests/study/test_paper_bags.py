@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from apportion.bags.bags import Bags
-from apportion.data._files import DataError
+from apportion.errors import DataError
 from apportion.study.manifests import Manifest
 from apportion.study.paper_bags import paper
 

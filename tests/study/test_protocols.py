@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from apportion.bags.bags import Bags
-from apportion.bags.checks import BagError
 from apportion.bags.counts import counts_from_proportions
+from apportion.errors import BagError
 from apportion.study import protocols
 from apportion.study.protocols import Drawn, pools, rand, random
 
@@ -346,7 +346,7 @@ def test_many_classes_are_not_all_listed():
         (lambda: pools(10, (1.5, -0.5), seed=0), ["1.5, -0.5"]),
         (lambda: pools(10, (float("nan"), 1), seed=0), ["nan, 1"]),
         (lambda: pools(10, (), seed=0), ["none"]),
-        (lambda: pools(10, (0.99, 0.01), seed=0), ["10 rows", "0.99, 0.01", "pool 1 with 0 rows"]),
+        (lambda: pools(10, (0.99, 0.01), seed=0), ["10 rows", "0.99, 0.01", "pool 1 empty"]),
         (lambda: pools(2.5, (1,), seed=0), ["n_rows is 2.5"]),  # type: ignore[arg-type]
     ],
 )

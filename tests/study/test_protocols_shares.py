@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from apportion.bags.bags import Bags
-from apportion.bags.checks import BagError
+from apportion.errors import BagError
 from apportion.study import clusters as _clustering
 from apportion.study import protocols
 from apportion.study.clusters import clusters

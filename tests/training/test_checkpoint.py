@@ -22,8 +22,9 @@ from torch import nn
 
 from apportion.bags.bags import Bags
 from apportion.config import TrainConfig
+from apportion.errors import RunError
 from apportion.methods.pseudo_labels import OnlinePseudoLabels
-from apportion.runs.run import Run, RunError
+from apportion.runs.run import Run
 from apportion.training import checkpoint
 from apportion.training.fit import fit
 
@@ -634,7 +635,7 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(tmp_path, uni
     problem, remedy = str(refused.value).split("\n  ")
     assert f"{path} cannot be written: " in problem
     assert "File too large" in problem
-    assert problem.endswith("What it held before is intact.")
+    assert problem.endswith("The old content is intact.")
     assert "Make room on the disk" in remedy
     assert path.read_bytes() == kept[0]
     assert sorted(contents(tmp_path)) == ["checkpoint.safetensors", "config.toml", "log.jsonl"]
@@ -710,7 +711,7 @@ def test_a_disk_that_is_full_loses_no_checkpoint(small_disk, uninterrupted):
         train(folder, on_epoch=fill)
     assert f"{path} cannot be written" in str(refused.value)
     assert "No space left on device" in str(refused.value)
-    assert "What it held before is intact." in str(refused.value)
+    assert "The old content is intact." in str(refused.value)
     assert path.read_bytes() == kept[0]
     assert sorted(contents(folder)) == ["checkpoint.safetensors", "config.toml", "log.jsonl"]
     (small_disk / "other").unlink()

@@ -18,14 +18,13 @@ from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from apportion.bags.bags import Bags
-from apportion.bags.checks import BagError
-from apportion.config import ConfigError, TrainConfig
+from apportion.config import TrainConfig
+from apportion.errors import BagError, ConfigError, RunError
 from apportion.methods.base import Supervision
 from apportion.methods.pseudo_labels import OnlinePseudoLabels
 from apportion.nets.build import build, from_recipe
-from apportion.runs.run import Run, RunError
+from apportion.runs.run import Run
 from apportion.training import checkpoint
-from apportion.training.checks import TrainingError
 from apportion.training.fit import fit
 
 METHODS = ("fpl", "proportion-loss")
@@ -741,14 +740,14 @@ def refusal(kind, *arguments, **options):
 
 
 def test_a_network_of_the_wrong_width_is_refused_before_training():
-    problem, remedy = refusal(TrainingError, nn.Linear(4, 5), TRAIN)
+    problem, remedy = refusal(ConfigError, nn.Linear(4, 5), TRAIN)
     assert "Linear gives shape (2, 5) for 2 instances of 3 classes" in problem
     assert "(2, 3)" in problem
     assert "3 logits" in remedy
 
 
 def test_a_network_without_an_axis_of_classes_is_refused():
-    problem, _ = refusal(TrainingError, nn.Sequential(nn.Linear(4, 1), nn.Flatten(0)), TRAIN)
+    problem, _ = refusal(ConfigError, nn.Sequential(nn.Linear(4, 1), nn.Flatten(0)), TRAIN)
     assert "gives shape (2,) for 2 instances" in problem
 
 
@@ -757,7 +756,7 @@ def test_a_network_that_gives_a_tuple_is_refused():
         def forward(self, x):
             return super().forward(x), x
 
-    problem, remedy = refusal(TrainingError, Two(4, 3), TRAIN)
+    problem, remedy = refusal(ConfigError, Two(4, 3), TRAIN)
     assert "Two gives" in problem
     assert "tuple" in problem
     assert "3 logits" in remedy
@@ -765,13 +764,13 @@ def test_a_network_that_gives_a_tuple_is_refused():
 
 @pytest.mark.parametrize("model", [nn.Identity(), nn.Linear(4, 3).requires_grad_(False)])
 def test_a_network_without_parameters_to_train_is_refused(model):
-    problem, remedy = refusal(TrainingError, model, TRAIN)
+    problem, remedy = refusal(ConfigError, model, TRAIN)
     assert f"{type(model).__name__} has no parameters to train" in problem
     assert "requires_grad" in remedy
 
 
 def test_a_refused_network_leaves_no_run_behind(tmp_path):
-    refusal(TrainingError, nn.Linear(4, 5), TRAIN, run=tmp_path)
+    refusal(ConfigError, nn.Linear(4, 5), TRAIN, run=tmp_path)
     assert {path.name for path in tmp_path.iterdir()} <= {"lock"}
     fit(network(), TRAIN, VALID, config=CONFIG, run=tmp_path)
 
@@ -783,7 +782,7 @@ def test_nan_in_x_stops_the_first_epoch_and_names_the_step():
     x = TRAIN.x.copy()
     x[40, 1] = math.nan
     with Rates() as rates:
-        problem, remedy = refusal(TrainingError, linear(), replace(TRAIN, x=x))
+        problem, remedy = refusal(RunError, linear(), replace(TRAIN, x=x))
     found = re.fullmatch(r"the loss is nan at epoch 1, step (\d) of 3\.", problem)
     assert found
     assert len(rates.seen) == 3
@@ -817,7 +816,7 @@ STEPS = 3  # an epoch: 90 instances, 32 a step
 
 def test_a_loss_that_is_not_finite_names_epoch_and_step_and_leaves_the_epoch_before(tmp_path):
     album, model = Album(), Breaking(at=2 * STEPS + 2, how="loss")
-    problem, remedy = refusal(TrainingError, model, TRAIN, VALID, run=tmp_path, on_epoch=album)
+    problem, remedy = refusal(RunError, model, TRAIN, VALID, run=tmp_path, on_epoch=album)
     assert re.fullmatch(rf"the loss is (nan|inf) at epoch 3, step 2 of {STEPS}\.", problem)
     assert "Lower the learning rate (it is 0.02)" in remedy
     assert len(album.records) == 2
@@ -840,7 +839,7 @@ def test_a_loss_that_is_not_finite_names_epoch_and_step_and_leaves_the_epoch_bef
 def test_weights_that_the_last_step_breaks_are_noticed(tmp_path, epoch):
     """The loss of that step is finite: nothing but the weights tells."""
     model = Breaking(at=epoch * STEPS, how="gradient")
-    problem, remedy = refusal(TrainingError, model, TRAIN, VALID, run=tmp_path)
+    problem, remedy = refusal(RunError, model, TRAIN, VALID, run=tmp_path)
     assert problem == f"the weights are no longer finite after epoch {epoch}."
     assert "Lower the learning rate (it is 0.02)" in remedy
     assert len(Run(tmp_path).records()) == epoch - 1
@@ -853,7 +852,7 @@ def test_a_huge_learning_rate_is_noticed_before_it_is_recorded():
         torch.manual_seed(0)
         deep = nn.Sequential(*[nn.Linear(4, 4) for _ in range(9)], nn.Linear(4, 3))
     seen = Album()
-    problem, remedy = refusal(TrainingError, deep, TRAIN, VALID, config=wild, on_epoch=seen)
+    problem, remedy = refusal(RunError, deep, TRAIN, VALID, config=wild, on_epoch=seen)
     assert re.search(r"at epoch \d+, step \d|after epoch \d+", problem)
     assert "Lower the learning rate (it is 900000)" in remedy
     for record in without_times(seen.records):
@@ -867,7 +866,7 @@ def test_nan_in_data_to_evaluate_on_is_an_error_that_names_them(which):
     x[VALID.index[0], 1] = math.nan
     broken = replace(VALID, x=x)
     bags = (TRAIN, broken) if which == "validation" else (TRAIN, VALID, broken)
-    with pytest.raises((TrainingError, BagError), match=which):
+    with pytest.raises((RunError, BagError), match=which):
         fit(network(), *bags, config=CONFIG)
 
 
@@ -909,7 +908,7 @@ def test_patience_without_validation_is_refused():
     [
         ("fpll", "Did you mean 'fpl'?"),
         ("proportion_loss", "Did you mean 'proportion-loss'?"),
-        ("zzz", "There are fpl, fpl-plain, greedy, naive, proportion-loss, pi-model, llp-vat."),
+        ("zzz", "Known: fpl, fpl-plain, greedy, naive, proportion-loss, pi-model, llp-vat."),
     ],
 )
 def test_an_unknown_method_is_refused_with_a_suggestion(method, hint):
@@ -1061,7 +1060,7 @@ def test_what_is_of_another_type_is_refused(options, words):
 def test_instances_of_another_shape_are_refused_before_training(place):
     narrow = replace(VALID, x=VALID.x[:, :2])
     arguments = (narrow,) if place == "validation" else (VALID, narrow)
-    problem, _ = refusal(TrainingError, network(), TRAIN, *arguments, on_epoch=pytest.fail)
+    problem, _ = refusal(ConfigError, network(), TRAIN, *arguments, on_epoch=pytest.fail)
     assert f"cannot take {place} instances, a batch of (2, 2) float32" in problem
 
 

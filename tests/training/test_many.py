@@ -16,12 +16,10 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from apportion.bags.checks import BagError
-from apportion.config import ConfigError
+from apportion.errors import BagError, ConfigError
 from apportion.nets.normalized import Normalized
 from apportion.runs.run import Run
 from apportion.training import many
-from apportion.training.checks import TrainingError
 from apportion.training.fit import fit
 from apportion.training.many import fit_many
 from apportion.training.session import History
@@ -245,7 +243,7 @@ def test_less_than_one_at_once_is_refused_and_so_is_too_much(at_once):
 
 @pytest.mark.parametrize(
     ("name", "hint"),
-    [("methd", "Did you mean 'method'?"), ("progress", "There are model, train, valid, test,")],
+    [("methd", "Did you mean 'method'?"), ("progress", "Known: model, train, valid, test,")],
 )
 def test_an_argument_that_fit_does_not_have_is_refused_by_the_job(name, hint):
     with pytest.raises(ConfigError) as refused:
@@ -259,7 +257,7 @@ def test_an_argument_that_fit_does_not_have_is_refused_by_the_job(name, hint):
     ("change", "kind", "words"),
     [
         ({"config": {"epochs": 3}}, ConfigError, "config is"),
-        ({"model": "mlp"}, TrainingError, "the model is 'mlp'"),
+        ({"model": "mlp"}, ConfigError, "the model is 'mlp'"),
         ({"train": None}, BagError, "train is of type NoneType"),
         ({"valid": 3}, BagError, "valid is of type int"),
         ({"config": config_for(device="tpu")}, ConfigError, "device is 'tpu'"),
@@ -274,7 +272,7 @@ def test_what_fit_would_not_take_is_refused_before_anything_is_trained(change, k
 
 
 def test_a_job_without_bags_or_without_a_model_is_refused():
-    for name, kind in (("train", BagError), ("model", TrainingError)):
+    for name, kind in (("train", BagError), ("model", ConfigError)):
         with pytest.raises(kind):
             fit_many([{key: value for key, value in job().items() if key != name}])
 
@@ -296,7 +294,7 @@ def test_two_models_around_the_same_network_are_refused():
 
 
 def test_input_that_is_refused_names_its_job():
-    with pytest.raises(TrainingError, match="the model is None") as caught:
+    with pytest.raises(ConfigError, match="the model is None") as caught:
         fit_many([job(), {**job(), "model": None}])
     assert caught.value.__notes__ == ["This was job 1; they are counted from 0."]
 

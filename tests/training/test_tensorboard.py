@@ -13,8 +13,8 @@ from torch import nn
 
 from apportion import Bags, TrainConfig, fit
 from apportion.engine.device import own_threads
-from apportion.errors import ApportionError
-from apportion.training.tensorboard import TensorBoardError, scalars, tensorboard
+from apportion.errors import ApportionError, RunError
+from apportion.training.tensorboard import scalars, tensorboard
 
 pytest.importorskip("tensorboard")
 
@@ -168,10 +168,10 @@ def test_names_are_grouped():
 def test_a_missing_tensorboard_is_named_with_its_remedy(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     remedy = r"not installed.\n.*pip install 'apportion\[tensorboard\]'"
-    with pytest.raises(TensorBoardError, match=remedy), tensorboard(tmp_path / "board"):
+    with pytest.raises(RunError, match=remedy), tensorboard(tmp_path / "board"):
         pass
     assert not (tmp_path / "board").exists()
-    assert issubclass(TensorBoardError, ApportionError)
+    assert issubclass(RunError, ApportionError)
 
 
 def test_a_folder_that_cannot_be_is_named(tmp_path):
@@ -179,7 +179,7 @@ def test_a_folder_that_cannot_be_is_named(tmp_path):
     file.write_text("")
     for folder in (file, file / "board"):
         problem = r"file.*cannot be a folder for TensorBoard"
-        with pytest.raises(TensorBoardError, match=problem), tensorboard(folder):
+        with pytest.raises(RunError, match=problem), tensorboard(folder):
             pass
 
 

@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from apportion.bags.checks import (
-    BagError,
     Floats,
     Ints,
     check_array,
@@ -27,11 +26,10 @@ from apportion.bags.checks import (
     check_rows,
     check_unique,
     check_values,
-    listing,
-    number,
 )
 from apportion.bags.describe import BagsSummary, summarize
 from apportion.bags.read import as_instances, assemble, count_rows, factorize, read_members
+from apportion.errors import BagError, count, listing
 
 __all__ = ["Bags", "Overlap", "Split"]
 
@@ -70,7 +68,7 @@ class Bags:
         n, c, total = self.n_bags, self.n_classes, self.n_instances
         if not n or not c:
             raise BagError(
-                f"there are {number(n, 'bag')} and {number(c, 'class')}.",
+                f"there are {count(n, 'bag')} and {count(c, 'class')}.",
                 "Pass at least one of each.",
             )
         check_unique(self.ids, "bag")
@@ -93,7 +91,7 @@ class Bags:
             if self.labels.min() < 0 or self.labels.max() >= c:
                 raise BagError(
                     f"labels run from {self.labels.min()} to {self.labels.max()}, "
-                    f"but there are {number(c, 'class')}.",
+                    f"but there are {count(c, 'class')}.",
                     f"Labels are positions in classes: let them lie between 0 and {c - 1}.",
                 )
 
@@ -246,7 +244,7 @@ class Bags:
         """
         if not 0 < fraction < 1 or self.n_bags < 2:
             raise BagError(
-                f"{number(self.n_bags, 'bag')} cannot be split to hold out {fraction:g} of them.",
+                f"{count(self.n_bags, 'bag')} cannot be split to hold out {fraction:g} of them.",
                 "Pass at least two bags and a fraction between 0 and 1.",
             )
         n_held_out = min(max(round(fraction * self.n_bags), 1), self.n_bags - 1)
@@ -278,9 +276,9 @@ class Bags:
         sizes = self.sizes
         truth = "unknown" if self.labels is None else "known"
         return (
-            f"Bags({number(self.n_bags, 'bag')} of {sizes.min():,}–{np.median(sizes):,g}–"
+            f"Bags({count(self.n_bags, 'bag')} of {sizes.min():,}–{np.median(sizes):,g}–"
             f"{sizes.max():,} instances, {self.n_instances:,} in all, from "
-            f"{number(self.n_rows, 'row')}; {number(self.n_classes, 'class')}: "
+            f"{count(self.n_rows, 'row')}; {count(self.n_classes, 'class')}: "
             f"{listing(self.classes)}; truth {truth})"
         )
 
@@ -294,7 +292,7 @@ class Overlap:
 
     def __str__(self) -> str:
         return (
-            f"{self.shared_rows:,} of {number(self.held_out_rows, 'held-out row')} "
+            f"{self.shared_rows:,} of {count(self.held_out_rows, 'held-out row')} "
             f"({self.shared_rows / self.held_out_rows:.1%}) also stand in training bags"
             + (": results will flatter." if self.shared_rows else ".")
         )

@@ -1,23 +1,19 @@
 """What must hold of bags, and the words for what does not."""
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from apportion.errors import ApportionError
+from apportion.errors import BagError, Option, Words, and_more, count, listing
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Names = Sequence[Hashable]
 
 SUM_TOLERANCE = 1e-6
-
-
-class BagError(ApportionError, ValueError):
-    """Bags that contradict themselves. The message names the bag, the number and the remedy."""
 
 
 def check_array(name: str, array: NDArray[Any], shape: tuple[int, ...], dtype: type) -> None:
@@ -45,7 +41,7 @@ def check_filled(sizes: Ints, ids: Names) -> None:
     empty = sizes <= 0
     if empty.any():
         raise BagError(
-            f"bag {ids[int(empty.argmax())]!r} has 0 instances{and_more(empty)}.",
+            f"bag {ids[int(empty.argmax())]!r} has 0 instances{and_more(int(empty.sum()))}.",
             "Leave the bag out of the table, or add its rows.",
         )
 
@@ -57,7 +53,7 @@ def check_rows(rows: Ints, ends: Ints, ids: Names, n_rows: int) -> None:
         first = int(outside.argmax())
         bag = ids[int(np.searchsorted(ends, first, side="right"))]
         raise BagError(
-            f"bag {bag!r} holds row {rows[first]}, but x has {number(n_rows, 'row')}.",
+            f"bag {bag!r} holds row {rows[first]}, but x has {count(n_rows, 'row')}.",
             f"Rows are counted from 0: let them lie between 0 and {n_rows - 1}.",
         )
 
@@ -75,7 +71,8 @@ def check_values(
     if not bad.any():
         return
     i, noun = int(bad.argmax()), "count" if counts else "proportion"
-    problem = f"bag {ids[i]!r} has {number(int(sizes[i]), 'instance')}, but its {noun}"
+    remedy: Words
+    problem = f"bag {ids[i]!r} has {count(int(sizes[i]), 'instance')}, but its {noun}"
     if not valid[i].all():
         c = int((~valid[i]).argmax())
         problem += f" of class {classes[c]!r} is {values[i, c]:.8g}"
@@ -83,31 +80,16 @@ def check_values(
         remedy = f"Correct it, or leave out the bag and its rows: {rule}."
     elif counts:
         problem += f"s sum to {sums[i]:.15g}"
-        remedy = "Add the rows or the class that is missing, or pass normalize=True to rescale."
+        remedy = ("Add the missing rows or class, or pass ", Option("normalize"), " to rescale.")
     else:
         problem += f"s sum to {sums[i]:.8g} (they must sum to 1 ± 1e-6)"
         remedy = (
-            "Add the column of the missing class, pass counts=True if these are counts, "
-            "or normalize=True to rescale."
+            "Add the column of the missing class, pass ",
+            Option("counts"),
+            " if these are counts, or ",
+            Option("normalize"),
+            " to rescale.",
         )
     form = ".15g" if counts else ".2f"
     row = [f"{name} {value:{form}}" for name, value in zip(classes, values[i], strict=True)]
-    raise BagError(f"{problem}{and_more(bad)}.", listing(row, " · "), remedy)
-
-
-def number(n: int, noun: str) -> str:
-    """Count things in words: 1 bag, 2,000 classes."""
-    return f"{n:,} {noun}" + ("" if n == 1 else "es" if noun.endswith("s") else "s")
-
-
-def listing(names: Iterable[object], separator: str = ", ", most: int = 8) -> str:
-    """List names, of many only the first."""
-    texts = [str(name) for name in names]
-    more = [f"… ({len(texts) - most:,} more)"] if len(texts) > most else []
-    return separator.join(texts[:most] + more)
-
-
-def and_more(bad: NDArray[np.bool_]) -> str:
-    """Say how many more are like the first."""
-    more = int(bad.sum()) - 1
-    return f" (and {more:,} more like it)" if more else ""
+    raise BagError(f"{problem}{and_more(int(bad.sum()))}.", listing(row, " · "), remedy)

@@ -3,7 +3,8 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
-from apportion.bags.checks import BagError, Floats, Ints, check_values
+from apportion.bags.checks import Floats, Ints, check_values
+from apportion.errors import BagError
 
 __all__ = ["count_labels", "counts_from_proportions", "largest_remainder"]
 

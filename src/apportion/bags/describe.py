@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from apportion.bags.checks import SUM_TOLERANCE, Floats, Ints, listing, number
+from apportion.bags.checks import SUM_TOLERANCE, Floats, Ints
 from apportion.bags.counts import count_labels
+from apportion.errors import count, listing
 
 NEARLY_IDENTICAL = 0.01  # a spread of proportions; they are seldom known to more than a hundredth
 BY_CHANCE = 1.5  # a spread, in those of bags filled at random: less says hardly more than chance
@@ -48,7 +49,7 @@ class BagsSummary:
         if not possible:
             return "Warning: only one class occurs, so that there is nothing to tell apart."
         hardest = f"Hardest to tell apart: {listing(self.weakest)}."
-        extent = f"along {clear} of {number(possible, 'direction')}"
+        extent = f"along {clear} of {count(possible, 'direction')}"
         weakest, random = self.spreads[-1], self.random_spread
         if clear == possible and (random >= SMALL_BAGS or weakest >= BY_CHANCE * random):
             return (
@@ -58,7 +59,7 @@ class BagsSummary:
             )
         remedy = "Make bags that differ more, say by place or by time instead of at random."
         if self.n_bags <= possible:
-            problem = f"{number(self.n_bags, 'bag')} cannot tell {possible + 1} classes apart"
+            problem = f"{count(self.n_bags, 'bag')} cannot tell {possible + 1} classes apart"
             remedy = f"Make at least {possible + 1} bags, of different proportions."
         elif clear == possible:
             problem = (
@@ -76,10 +77,10 @@ class BagsSummary:
         n, (least, median, most) = self.n_instances, self.sizes
         truth = "unknown"
         if self.bags_off_truth is not None:
-            truth = f"known; it differs from the counts of {number(self.bags_off_truth, 'bag')}"
+            truth = f"known; it differs from the counts of {count(self.bags_off_truth, 'bag')}"
         classes = listing((f"{c} {k:,} ({k / n:.1%})" for c, k in self.totals.items()), " · ", 20)
         return f"""\
-{number(self.n_bags, "bag")}, {number(n, "instance")}, {number(self.n_rows, "row")}
+{count(self.n_bags, "bag")}, {count(n, "instance")}, {count(self.n_rows, "row")}
 sizes     {least:,} – {median:,g} – {most:,} (least – median – most)
 rows      {self.repeated_rows:,} in several bags, {self.unused_rows:,} in none
 classes   {classes}

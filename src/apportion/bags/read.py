@@ -7,19 +7,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from apportion.bags.checks import (
-    BagError,
     Floats,
     Ints,
     Names,
-    and_more,
     check_filled,
     check_rows,
     check_unique,
     check_values,
-    listing,
-    number,
 )
 from apportion.bags.counts import count_labels, largest_remainder
+from apportion.errors import BagError, and_more, count, listing
 
 # Instance j is row rows[j] of x, in the bag keys[codes[j]]: (keys, codes, rows).
 Placed = tuple[Names, Ints, Ints]
@@ -59,7 +56,7 @@ def factorize(values: Iterable[Hashable], what: str, n_rows: int) -> tuple[Names
     shape = (len(items),) if array is None else array.shape
     if shape != (n_rows,):
         raise BagError(
-            f"x has {number(n_rows, 'row')}, but the {what}s are of shape {shape}.",
+            f"x has {count(n_rows, 'row')}, but the {what}s are of shape {shape}.",
             f"Pass one {what} per row of x, in the order of its rows.",
         )
     seen: dict[Hashable, int] = {}
@@ -67,7 +64,7 @@ def factorize(values: Iterable[Hashable], what: str, n_rows: int) -> tuple[Names
     missing = np.isin(codes, [code for name, code in seen.items() if _is_missing(name)])
     if missing.any():
         raise BagError(
-            f"the {what} of {number(int(missing.sum()), 'row')} is missing; "
+            f"the {what} of {count(int(missing.sum()), 'row')} is missing; "
             f"row {missing.argmax()} is the first.",
             f"Give each of them a {what}, or leave these rows out of x.",
         )
@@ -162,7 +159,7 @@ def _read_mapping(table: Mapping[Hashable, Any]) -> tuple[Names | None, list[Any
     for bag, own in zip(table, named, strict=True):
         if set(own) != set(named[0]):
             raise BagError(
-                f"bag {bag!r} has values for {number(len(own), 'class')} ({listing(own)}), "
+                f"bag {bag!r} has values for {count(len(own), 'class')} ({listing(own)}), "
                 f"but bag {next(iter(table))!r} for {len(named[0])} ({listing(named[0])}).",
                 "Give every bag a value of every class: 0 where it holds none.",
             )
@@ -179,8 +176,8 @@ def locate(keys: Names, codes: Ints, names: Names, what: str, remedy: str) -> In
     if unknown.any():
         first = int(unknown.argmax())
         raise BagError(
-            f"{what} {keys[first]!r} ({number(int(np.sum(codes == first)), 'row')}) is unknown"
-            f"{and_more(unknown)}.",
+            f"{what} {keys[first]!r} ({count(int(np.sum(codes == first)), 'row')}) is unknown"
+            f"{and_more(int(unknown.sum()))}.",
             f"known: {listing(map(repr, names))}",
             remedy,
         )

@@ -18,14 +18,14 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from apportion.cli.source import Source
-from apportion.data._files import DataError
 from apportion.data._named_bags import name_bags
 from apportion.data._pieces import Pieces
 from apportion.data.images import read_images
 from apportion.data.signals import read_signals
-from apportion.errors import suggestion
+from apportion.errors import DataError, RunError, suggestion
 from apportion.estimator.classifier import LLPClassifier
-from apportion.runs.run import Run, RunError
+from apportion.files import check_free, replacing
+from apportion.runs.run import Run
 
 __all__ = ["Wanted", "write_predictions"]
 
@@ -214,8 +214,7 @@ def _check_out(out: Path, wanted: Wanted, *, force: bool) -> None:
         raise DataError(
             f"--out {out} is neither .csv nor .parquet by its name.", "Let it end in one of them."
         )
-    if out.exists() and not force:
-        raise DataError(f"--out {out} is there already.", "Pass another, or --force to replace it.")
+    check_free(out, force=force)
     if not out.parent.is_dir():
         raise DataError(f"--out {out} is in a folder that does not exist.", "Make the folder.")
     for what, path in (("rows", wanted.rows), ("proportions", wanted.proportions)):
@@ -232,7 +231,6 @@ def _check_out(out: Path, wanted: Wanted, *, force: bool) -> None:
 @contextmanager
 def _written(out: Path) -> Iterator[Callable[[pd.DataFrame], None]]:
     """Write frames one after the other; the file is there whole or not at all."""
-    beside = out.with_name(f"{out.name}.{os.getpid()}.new")
     writer: Any = None
 
     def to_csv(frame: pd.DataFrame) -> None:
@@ -245,15 +243,7 @@ def _written(out: Path) -> Iterator[Callable[[pd.DataFrame], None]]:
             writer = pq.ParquetWriter(beside, table.schema)
         writer.write_table(table)
 
-    try:
+    with replacing(out) as beside:
         yield to_csv if out.suffix.lower() == ".csv" else to_parquet
         if writer is not None:
             writer.close()
-        beside.replace(out)
-    except OSError as error:
-        raise DataError(
-            f"--out {out} cannot be written: {error.strerror or error}.",
-            "Name a folder that you may write to and that has room.",
-        ) from error
-    finally:
-        beside.unlink(missing_ok=True)

@@ -19,8 +19,9 @@ import typer
 
 from apportion.cli.job import Job, Prepared
 from apportion.cli.source import Source
+from apportion.errors import RunError
 from apportion.model.trained import read_columns, save_columns
-from apportion.runs.run import Run, RunError
+from apportion.runs.run import Run
 from apportion.training.fit import fit
 from apportion.training.progress import announce
 from apportion.training.session import History

@@ -45,7 +45,8 @@ class Verbs(TyperGroup):
             if of_the_parser or isinstance(error, BrokenPipeError) or context.params.get("debug"):
                 raise
             if isinstance(error, ApportionError):
-                typer.echo(f"apportion: {_with_flags(str(error))}", err=True)
+                message = error.worded(lambda option: option.flag)
+                typer.echo(f"apportion: {message}", err=True)
                 raise typer.Exit(1) from error
             typer.echo(
                 f"apportion: {type(error).__name__}: {error}\n"
@@ -54,22 +55,6 @@ class Verbs(TyperGroup):
                 err=True,
             )
             raise typer.Exit(MISTAKE) from error
-
-
-# What errors of the library advise, as it is said here.
-FLAGS = {
-    "force=True (--force)": "--force",
-    "force=True": "--force",
-    "counts=True": "--counts",
-    "normalize=True": "--normalize",
-    "size=(height, width)": "--size",
-}
-
-
-def _with_flags(message: str) -> str:
-    for argument, flag in FLAGS.items():
-        message = message.replace(argument, flag)
-    return message
 
 
 @contextmanager

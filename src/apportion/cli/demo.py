@@ -47,7 +47,7 @@ def demo(
 
 def clear(out: Path, *, force: bool) -> None:
     """See that a folder is free for the demo, or make it so if it holds one that may go."""
-    from apportion.runs.run import RunError
+    from apportion.errors import RunError
 
     if not out.exists():
         return

@@ -24,12 +24,12 @@ def export(
 
     The packages onnx and onnxscript are needed.
     """
-    from apportion.model._onnx_graph import ExportError
+    from apportion.errors import RunError
     from apportion.model.onnx import to_onnx
     from apportion.model.trained import read_trained
 
     if out.suffix.lower() != ".onnx":
-        raise ExportError(f"{out} is no .onnx by its name.", "Let it end in .onnx.")
+        raise RunError(f"{out} is no .onnx by its name.", "Let it end in .onnx.")
     trained = read_trained(run)
     to_onnx(
         trained.model,

@@ -23,7 +23,6 @@ All but [data] may be left out, and what is left out follows the data as in `LLP
 from __future__ import annotations
 
 import logging
-import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from inspect import signature
@@ -33,18 +32,19 @@ from typing import Any
 
 from apportion.bags.bags import Bags
 from apportion.cli.source import Source
-from apportion.config import PRESETS, ConfigError, TrainConfig
+from apportion.config import PRESETS, TrainConfig
 from apportion.data.columns import Columns
 from apportion.engine.device import device_for
-from apportion.errors import suggestion
+from apportion.errors import ConfigError, RunError, suggestion
 from apportion.estimator.classifier import FEWEST_HELD_OUT, default_batch_size, default_epochs
 from apportion.estimator.file import METHOD_CLASSES
+from apportion.files import read_toml
 from apportion.methods.base import Method
 from apportion.methods.registry import method_named
 from apportion.nets.augment import AUGMENTATIONS
 from apportion.nets.build import NETS, build
 from apportion.nets.normalized import Normalized
-from apportion.runs.run import FORMAT_VERSION, Run, RunError
+from apportion.runs.run import FORMAT_VERSION, Run
 
 __all__ = ["Job", "Prepared", "job_of_run", "read_config"]
 
@@ -174,10 +174,7 @@ def read_config(path: Path) -> dict[str, Any]:
     """Read the sections of a configuration, or of a run's config.toml."""
     if not path.is_file():
         raise ConfigError(f"{path} is missing.", "Pass the path of a .toml file.")
-    try:
-        sections = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is no TOML: {error}.", "Correct it.") from error
+    sections = read_toml(path)
     if sections.pop("format", FORMAT_VERSION) != FORMAT_VERSION:
         raise ConfigError(
             f"{path} is of another format; this apportion reads {FORMAT_VERSION}.",

@@ -132,7 +132,7 @@ def image_size(text: str | None) -> tuple[int, int] | None:
     >>> image_size("48x64")
     (48, 64)
     """
-    from apportion.config import ConfigError
+    from apportion.errors import ConfigError
 
     if text is None:
         return None

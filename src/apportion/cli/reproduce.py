@@ -62,7 +62,8 @@ def reproduce(
     from dataclasses import replace
 
     from apportion.engine.device import device_for
-    from apportion.study.reproduce.paper import Paper, PaperError, select
+    from apportion.errors import ConfigError
+    from apportion.study.reproduce.paper import Paper, select
     from apportion.study.reproduce.rendering import render as write
     from apportion.study.reproduce.running import hardware_of, run
     from apportion.study.reproduce.schedule import predicted
@@ -70,7 +71,7 @@ def reproduce(
     try:
         chosen = [int(seed) for seed in seeds.split(",")] if seeds else None
     except ValueError:
-        raise PaperError(f"seeds is {seeds!r}.", "Pass whole numbers: 0,1,2, say.") from None
+        raise ConfigError(f"seeds is {seeds!r}.", "Pass whole numbers: 0,1,2, say.") from None
     folder = Paper(paper)
     cells = folder.cells(chosen)
     if epochs is not None:

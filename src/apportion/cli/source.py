@@ -14,8 +14,6 @@ from typing import Any
 import pandas as pd
 
 from apportion.bags.bags import Bags
-from apportion.config import ConfigError
-from apportion.data._files import DataError
 from apportion.data._names import as_numbers
 from apportion.data._pieces import Pieces, named, open_nameless, open_pieces
 from apportion.data.columns import Columns
@@ -23,7 +21,7 @@ from apportion.data.images import read_images
 from apportion.data.proportions import read_splits
 from apportion.data.signals import read_signals
 from apportion.data.tables import read_bags
-from apportion.errors import suggestion
+from apportion.errors import ConfigError, DataError, suggestion
 
 __all__ = ["SPLITS", "Source"]
 

@@ -182,7 +182,7 @@ def train(
     from apportion.cli._training import train_job
     from apportion.cli.job import Job, job_of_run
     from apportion.cli.source import Source
-    from apportion.config import ConfigError
+    from apportion.errors import ConfigError
     from apportion.runs.run import Run
 
     given = given_source(
@@ -241,7 +241,7 @@ def train(
 
 def _check_alone(source: Path | None, out: Path | None, options: list[str]) -> None:
     """With --resume nothing may be given that was decided when the run began."""
-    from apportion.config import ConfigError
+    from apportion.errors import ConfigError
 
     beside = ["--method" if name == "name" else f"--{name.replace('_', '-')}" for name in options]
     beside += ["--out"] * (out is not None) + [str(source)] * (source is not None)
@@ -270,7 +270,7 @@ def _changed(job: Any, sections: dict[str, dict[str, Any]]) -> Any:
 def _check_free(out: Path | None, *, force: bool) -> None:
     """See to the folder before anything is read. What it holds stays until training has begun."""
     from apportion.cli._training import EVENTS, OWN_FILES
-    from apportion.runs.run import RunError
+    from apportion.errors import RunError
 
     if out is None:
         return

@@ -13,13 +13,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from apportion.data._cells import Rows
-from apportion.data._column_statistics import KindError, Statistics
-from apportion.data._files import DataError
+from apportion.data._column_statistics import Statistics
 from apportion.data._names import Names
 from apportion.data._pieces import Pieces, naming
 from apportion.data.columns import Columns
 from apportion.data.proportions import BagTable, find_bag
-from apportion.errors import suggestion
+from apportion.errors import DataError, suggestion
 
 log = logging.getLogger("apportion")
 
@@ -47,12 +46,13 @@ class Scan:
                         statistics.add(frame, rows, features)
                 with naming(self.source.source):
                     return Columns(**statistics.fields())
-            except KindError as error:
+            except DataError:
                 # What a column of a CSV file holds is known only once all of it is read.
-                if not self.source.is_csv or error.name in self.as_text:
+                mixed = statistics.mixed
+                if mixed is None or not self.source.is_csv or mixed in self.as_text:
                     raise
-                self.as_text.add(error.name)
-                log.info("%s: column %r is read as text", self.source.source, error.name)
+                self.as_text.add(mixed)
+                log.info("%s: column %r is read as text", self.source.source, mixed)
 
     def _pieces(self, features: list[str]) -> Iterator[tuple[pd.DataFrame, Rows]]:
         """Give the rows of the bags that are wanted, and keep what bags and labels they have."""

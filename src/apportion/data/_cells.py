@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from apportion.data._files import DataError
+from apportion.errors import DataError
 
 Kind = Literal["numbers", "text"]
 # The number of each row of a frame in its table, counted from 0.

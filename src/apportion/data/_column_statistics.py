@@ -20,19 +20,13 @@ from apportion.data._cells import (
     read_numbers,
     read_texts,
 )
-from apportion.data._files import DataError
+from apportion.errors import DataError
 
 log = logging.getLogger("apportion")
 
 MOST_CATEGORIES = 255  # so that a code fits in a byte
 NARROW = 1e-3  # a range, as a part of the mean, of which float32 would keep too few digits
 MOST_TEXTS = 2**20  # of one column: past it counting them takes too much memory
-
-
-class KindError(DataError):
-    """A column that holds numbers in one piece of a table, and text in another."""
-
-    name = ""  # of the column
 
 
 @dataclass
@@ -52,6 +46,7 @@ class Statistics:
     def __init__(self) -> None:
         self.columns: dict[str, _Column] = {}
         self.n_rows = 0
+        self.mixed: str | None = None  # a column of numbers in one piece, and of text in another
 
     def add(
         self,
@@ -85,12 +80,11 @@ class Statistics:
     def _add_column(self, name: str, column: _Column, cells: pd.Series[Any], rows: Rows) -> None:
         kind = kind_of(name, cells) if len(cells) else None
         if kind and column.kind and kind != column.kind:
-            error = KindError(
+            self.mixed = name
+            raise DataError(
                 f"column {name!r} is {column.kind} up to row {rows[0]:,}, and {kind} from there.",
                 "Convert it to one of them in all rows: .astype(float) or .astype(str).",
             )
-            error.name = name
-            raise error
         column.kind = column.kind or kind
         if kind == "numbers":
             values = read_numbers(name, cells, rows)

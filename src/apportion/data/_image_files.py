@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from apportion.data._files import DataError
 from apportion.data._row_store import RowStore
+from apportion.errors import DataError, Option
 
 log = logging.getLogger("apportion")
 
@@ -182,7 +182,11 @@ class ImageFiles:
             raise DataError(
                 f"images are of several sizes: {self._file(0)} is {height} × {width} (height × "
                 f"width), but {self._file(other[0])} {own_height} × {own_width}{_others(other)}.",
-                f"Pass size=({height}, {width}), or another one, to resize them all.",
+                (
+                    "Pass ",
+                    Option("size", f"({height}, {width})", f"{height}x{width}"),
+                    ", or another size, to resize them all.",
+                ),
             )
 
     def _file(self, i: int) -> str:

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from apportion.data._files import DataError
 from apportion.data._names import as_numbers
 from apportion.data._pieces import Pieces, open_pieces
 from apportion.data.proportions import find_bag, read_proportions
-from apportion.errors import suggestion
+from apportion.errors import DataError, suggestion
 
 
 def read_columns(

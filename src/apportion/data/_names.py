@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from apportion.data._cells import Rows
-from apportion.data._files import DataError
+from apportion.errors import DataError
 
 
 def as_number(text: str) -> int | float | None:

@@ -18,8 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from apportion.data._cells import check_distinct
-from apportion.data._files import DataError
-from apportion.errors import ApportionError, suggestion
+from apportion.errors import ApportionError, DataError, suggestion
 
 log = logging.getLogger("apportion")
 
@@ -80,11 +79,11 @@ def reading(path: Path) -> Iterator[None]:
 
 @contextmanager
 def naming(source: str) -> Iterator[None]:
-    """Let an error begin with the name of the table that it is about."""
+    """Begin an error with the name of the table that it is about."""
     try:
         yield
     except ApportionError as error:
-        error.args = (f"{source}: {error}",)
+        error.about(source)
         raise
 
 

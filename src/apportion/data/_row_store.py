@@ -17,7 +17,7 @@ import numpy as np
 from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
-from apportion.data._files import DataError
+from apportion.errors import DataError
 
 log = logging.getLogger("apportion")
 

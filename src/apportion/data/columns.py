@@ -21,8 +21,8 @@ import numpy as np
 import pandas as pd
 
 from apportion.data._column_statistics import Statistics
-from apportion.data._files import DataError
 from apportion.data.encoding import Codes, Numbers, encode_into
+from apportion.errors import DataError
 
 __all__ = ["Columns"]
 

@@ -11,8 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from apportion.data._cells import Rows, find_columns, kind_of, read_numbers, read_texts
-from apportion.data._files import DataError
-from apportion.errors import suggestion
+from apportion.errors import DataError, suggestion
 
 if TYPE_CHECKING:
     from apportion.data.columns import Columns

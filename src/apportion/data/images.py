@@ -16,11 +16,11 @@ import numpy as np
 import pandas as pd
 
 from apportion.bags.bags import Bags
-from apportion.data._files import DataError
 from apportion.data._image_files import ImageFiles, pillow
 from apportion.data._named_bags import agreed, name_bags, name_classes, read_columns
 from apportion.data._pieces import Pieces
 from apportion.data._row_store import check_store
+from apportion.errors import DataError
 
 __all__ = ["read_images"]
 

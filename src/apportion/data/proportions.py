@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from apportion.data._files import DataError
 from apportion.data._names import as_number, as_numbers, sorted_names
 from apportion.data._pieces import (
     FORMATS,
@@ -24,7 +23,7 @@ from apportion.data._pieces import (
     naming,
     reading,
 )
-from apportion.errors import suggestion
+from apportion.errors import DataError, suggestion
 
 SPLIT = "split"  # the column of what a bag is for, which `apportion bag` writes
 # What columns of a long table may be called, in the singular or the plural.

@@ -15,9 +15,9 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from apportion.bags.bags import Bags
-from apportion.data._files import DataError
 from apportion.data._named_bags import agreed, name_bags, name_classes, read_columns
 from apportion.data._pieces import Pieces, named
+from apportion.errors import DataError
 
 __all__ = ["pad", "read_signals"]
 

@@ -21,14 +21,13 @@ import pandas as pd
 
 from apportion.bags.bags import Bags
 from apportion.data._bag_scan import Scan
-from apportion.data._files import DataError
 from apportion.data._names import sorted_names
 from apportion.data._pieces import Pieces, named, naming, open_pieces
 from apportion.data._row_store import RowStore, check_store
 from apportion.data.columns import Columns
 from apportion.data.encoding import Unseen, encode_into
 from apportion.data.proportions import object_index, read_proportions
-from apportion.errors import suggestion
+from apportion.errors import DataError, suggestion
 
 __all__ = ["Table", "read_bags"]
 

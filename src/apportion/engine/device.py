@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from apportion.config import ConfigError
+from apportion.errors import ConfigError
 
 __all__ = [
     "MOST_RUNS",

@@ -19,8 +19,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from apportion.bags.checks import BagError
 from apportion.engine.device import stream_for
+from apportion.errors import BagError
 
 __all__ = ["Feed", "Parts", "Resident", "Streamed", "readable_part"]
 

@@ -27,11 +27,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.instancenorm import _InstanceNorm
 
-from apportion.config import ConfigError
 from apportion.engine.batches import Batch, Instances, Step
 from apportion.engine.capture import CapturedStep, as_recorded
 from apportion.engine.feed import Parts
-from apportion.errors import ApportionError
+from apportion.errors import ApportionError, ConfigError
 from apportion.randomness import OwnGenerators, generator
 
 __all__ = ["Losses", "Mode", "Stepper", "frozen_statistics"]

@@ -33,10 +33,11 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
 from apportion.bags.bags import Bags
-from apportion.config import ConfigError, TrainConfig
+from apportion.config import TrainConfig
 from apportion.data.tables import Table
 from apportion.engine.device import device_for
-from apportion.estimator.file import ModelFileError, load_estimator, save_estimator
+from apportion.errors import ConfigError
+from apportion.estimator.file import load_estimator, save_estimator
 from apportion.estimator.inputs import layout_of, read_instances, rows_of
 from apportion.estimator.predictions import confidences, under_counts
 from apportion.estimator.targets import class_array, has_rows_of_proportions, in_order, read_bags
@@ -47,7 +48,9 @@ from apportion.nets.build import build
 from apportion.training.fit import fit
 from apportion.training.progress import announce
 
-__all__ = ["LLPClassifier", "ModelFileError"]
+__all__ = [
+    "LLPClassifier",
+]
 
 log = logging.getLogger("apportion")
 

@@ -12,7 +12,7 @@ import numpy as np
 from torch import nn
 
 from apportion.data.columns import Columns
-from apportion.errors import ApportionError
+from apportion.errors import RunError
 from apportion.estimator.targets import class_array
 from apportion.methods.base import describe
 from apportion.methods.registry import METHODS
@@ -22,7 +22,7 @@ from apportion.runs.run import Run
 from apportion.training import checkpoint
 from apportion.training.session import History
 
-__all__ = ["ModelFileError", "load_estimator", "save_estimator"]
+__all__ = ["load_estimator", "save_estimator"]
 
 log = logging.getLogger("apportion")
 
@@ -35,24 +35,16 @@ METHOD_CLASSES: dict[str, Any] = {
 }
 
 
-class ModelFileError(ApportionError, ValueError):
-    """A file of a model that cannot be written or read. The message names it and the remedy."""
-
-    __module__ = (
-        "apportion.estimator.classifier"  # where it is imported from: tracebacks show this name
-    )
-
-
 def save_estimator(estimator: Any, path: str | PathLike[str]) -> None:
     """Write a fitted estimator, whole or not at all."""
     path = Path(path)
     if path.is_dir() or not path.parent.is_dir():
         problem = "is a folder" if path.is_dir() else "is in a folder that does not exist"
-        raise ModelFileError(f"{path} {problem}.", "Pass the path of a file in an existing folder.")
+        raise RunError(f"{path} {problem}.", "Pass the path of a file in an existing folder.")
     classes = estimator.classes_
     for name in classes.tolist():
         if not isinstance(name, PLAIN):
-            raise ModelFileError(
+            raise RunError(
                 f"class {name!r} is a {type(name).__name__}, which a file cannot keep.",
                 "Let class names be texts or numbers.",
             )
@@ -82,19 +74,19 @@ def load_estimator(
     if path.is_dir():
         return _of_run(estimator, read_trained(path))
     if not path.is_file():
-        raise ModelFileError(
+        raise RunError(
             f"{path} is missing.",
             "Pass a file that LLPClassifier.save wrote, or the folder of a finished run.",
         )
     tensors, scalars = checkpoint.load(path)
     if scalars.get("kind") != KIND:
-        raise ModelFileError(
+        raise RunError(
             f"{path} is not a saved LLPClassifier.", "Pass a file that LLPClassifier.save wrote."
         )
     try:
         return _restored(estimator, path, tensors, scalars, module)
     except (KeyError, TypeError) as error:
-        raise ModelFileError(
+        raise RunError(
             f"{path} lacks something that was saved: {type(error).__name__} {error}.",
             "Restore the file from a copy.",
         ) from error
@@ -124,7 +116,7 @@ def _restored(
     try:
         estimator.module_.load_state_dict(tensors.get("model", {}))
     except RuntimeError as error:
-        raise ModelFileError(
+        raise RunError(
             f"the weights in {path} are those of another network: {error}",
             "Pass a module like the one that was trained.",
         ) from error
@@ -149,7 +141,7 @@ def _restored(
 def _network(path: Path, recipe: Any, module: Any) -> nn.Module:
     if module is None:
         if recipe is None:
-            raise ModelFileError(
+            raise RunError(
                 f"{path} has the weights of a network that is none of apportion's.",
                 "Pass module=, a network like the one that was trained, or a function that makes "
                 "one.",
@@ -158,13 +150,13 @@ def _network(path: Path, recipe: Any, module: Any) -> nn.Module:
     try:
         made = module if isinstance(module, nn.Module) else module()
     except TypeError as error:
-        raise ModelFileError(
+        raise RunError(
             f"module cannot be called without arguments: {error}.",
             "Pass a network like the one that was trained, or a function without arguments that "
             "makes one: the data that it was built for are not there any more.",
         ) from error
     if not isinstance(made, nn.Module):
-        raise ModelFileError(
+        raise RunError(
             f"module gave a {type(made).__name__}.", "Let the function give an nn.Module."
         )
     return made

@@ -12,9 +12,9 @@ import pandas as pd
 from sklearn.utils.validation import validate_data
 
 from apportion.bags.bags import Bags
-from apportion.data._files import DataError
 from apportion.data.columns import Columns
 from apportion.data.tables import Table
+from apportion.errors import DataError
 
 __all__ = ["layout_of", "read_instances", "rows_of"]
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from apportion.bags.bags import Bags
-from apportion.data._files import DataError
 from apportion.engine.feed import readable_part
+from apportion.errors import DataError
 from apportion.estimator.inputs import rows_of
 from apportion.labels.assign import assign
 from apportion.nets.build import move_to

@@ -22,8 +22,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from apportion.bags.bags import Bags
-from apportion.bags.checks import BagError
 from apportion.data._names import sorted_names
+from apportion.errors import BagError
 from apportion.estimator.inputs import rows_of
 
 __all__ = ["class_array", "has_rows_of_proportions", "in_order", "read_bags"]

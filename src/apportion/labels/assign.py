@@ -32,16 +32,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from apportion.errors import ApportionError
+from apportion.errors import AssignmentError
 from apportion.labels import kernel
 
-__all__ = ["Assignment", "AssignmentError", "assign"]
+__all__ = ["Assignment", "assign"]
 
 WORTH_A_THREAD = 20_000  # costs; with fewer, starting threads takes longer than solving
-
-
-class AssignmentError(ApportionError, ValueError):
-    """Costs and counts that no labels fit. The message names the bag, the number and the remedy."""
 
 
 @dataclass(frozen=True, eq=False)

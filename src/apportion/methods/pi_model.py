@@ -21,9 +21,9 @@ import torch
 from torch import Tensor, nn
 
 from apportion.bags.bags import Bags
-from apportion.config import ConfigError
 from apportion.engine.batches import Batch, Unit
 from apportion.engine.step import frozen_statistics
+from apportion.errors import ConfigError
 from apportion.methods.proportion_loss import Proportions
 from apportion.nets.normalized import parts
 

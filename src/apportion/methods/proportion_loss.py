@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 
 from apportion.bags.bags import Bags
-from apportion.config import ConfigError
 from apportion.engine.batches import Unit
+from apportion.errors import ConfigError
 from apportion.methods.base import Supervision
 
 __all__ = ["ProportionLoss", "Proportions", "cross_entropy", "l1", "squared"]

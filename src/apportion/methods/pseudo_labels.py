@@ -37,9 +37,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from apportion.bags.bags import Bags
-from apportion.bags.checks import BagError
-from apportion.config import ConfigError
 from apportion.engine.batches import Batch, Unit
+from apportion.errors import BagError, ConfigError
 from apportion.labels.assign import assign
 from apportion.methods.base import Supervision
 from apportion.metrics import regret, share_equal

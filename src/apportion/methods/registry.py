@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import get_args
 
-from apportion.config import ConfigError
 from apportion.engine.batches import Unit
-from apportion.errors import suggestion
+from apportion.errors import ConfigError, suggestion
 from apportion.methods.base import Method
 from apportion.methods.pi_model import PiModel
 from apportion.methods.proportion_loss import ProportionLoss

@@ -28,9 +28,9 @@ from torch import Tensor, nn
 from torch.nn.functional import kl_div
 
 from apportion.bags.bags import Bags
-from apportion.config import ConfigError
 from apportion.engine.batches import Batch, Unit
 from apportion.engine.step import frozen_statistics
+from apportion.errors import ConfigError
 from apportion.methods.pi_model import check_perturbable, check_settings, ramp
 from apportion.methods.proportion_loss import Proportions
 from apportion.nets.normalized import parts

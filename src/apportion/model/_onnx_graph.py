@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from apportion import __version__
-from apportion.errors import ApportionError
+from apportion.errors import RunError
 from apportion.nets.normalized import Normalized
 from apportion.nets.normalized import parts as net_parts
 from apportion.nets.resnet import ResNet
@@ -40,10 +40,6 @@ NAMES = {
 }
 
 
-class ExportError(ApportionError, RuntimeError):
-    """A model that cannot be exported. The message names what is wrong and the remedy."""
-
-
 class Instances:
     """What instances are, and some of them to try."""
 
@@ -56,12 +52,12 @@ class Instances:
             for dtype in self.dtypes:
                 torch.from_numpy(np.zeros(0, dtype))  # if torch has this type
         except (KeyError, TypeError, ValueError) as error:
-            raise ExportError(
+            raise RunError(
                 f"parts is {parts!r}: {type(error).__name__} {error}.",
                 'Pass a mapping a part, such as {"shape": [3, 32, 32], "dtype": "uint8"}.',
             ) from error
         if not parts:
-            raise ExportError("parts is empty.", "Describe at least one part of an instance.")
+            raise RunError("parts is empty.", "Describe at least one part of an instance.")
         if columns is not None:
             _check_columns(columns, self.shapes)
         self.names = NAMES.get(tuple(map(len, self.shapes)), ())
@@ -109,7 +105,7 @@ class Instances:
 def _check_columns(columns: Columns, shapes: list[tuple[int, ...]]) -> None:
     wanted = [(columns.n_numbers,), *([(len(columns.codes),)] if columns.codes else [])]
     if shapes != wanted:
-        raise ExportError(
+        raise RunError(
             f"the columns give rows of shape {wanted}, but the parts are of shape {shapes}.",
             "Pass the columns that the model was trained with.",
         )
@@ -160,12 +156,12 @@ def try_on(model: nn.Module, batch: tuple[Tensor, ...], n_classes: int) -> Trial
         with torch.no_grad():
             logits: Tensor = model(*batch).float()
     except Exception as error:
-        raise ExportError(
+        raise RunError(
             f"the model does not take a batch of shape {shapes}: {brief(error)}",
             "Pass the parts of the instances that it was trained on.",
         ) from error
     if logits.shape != (len(batch[0]), n_classes):
-        raise ExportError(
+        raise RunError(
             f"the model gives logits of shape {tuple(logits.shape)} for a batch of "
             f"{len(batch[0])}, but there are {n_classes} classes.",
             "Pass the classes that it was trained on, in their order.",
@@ -199,7 +195,7 @@ def graph_of(model: nn.Module, instances: Instances) -> Any:
             )
         return made.model_proto
     except Exception as error:
-        raise ExportError(
+        raise RunError(
             f"torch cannot export the model: {brief(error)}",
             "Let its forward be tensor operations alone, for a batch of any size: x.shape[0] in "
             "place of len(x), and no branches on values.",

@@ -37,8 +37,9 @@ import torch
 from torch import nn
 
 from apportion import __version__
+from apportion.errors import RunError
+from apportion.files import check_free
 from apportion.model._onnx_graph import (
-    ExportError,
     Instances,
     Trial,
     brief,
@@ -52,7 +53,7 @@ from apportion.model._onnx_graph import (
 if TYPE_CHECKING:
     from apportion.data.columns import Columns
 
-__all__ = ["ExportError", "to_onnx"]
+__all__ = ["to_onnx"]
 
 ENCODING = (
     'numbers, float32: the columns of "means", in the order of "names". A missing value is the '
@@ -100,7 +101,7 @@ def to_onnx(
 
     Raises
     ------
-    ExportError
+    RunError
         If onnx is not installed, the model does not fit the parts or the classes, torch cannot
         export it, the file is there or cannot be written, or it computes something else than the
         model: probabilities that differ by more than 1e-5, or where a logit is above 10 by more
@@ -110,7 +111,7 @@ def to_onnx(
     --------
     >>> to_onnx(nn.Linear(2, 3), "no/such/model.onnx", parts=[], classes="abc")
     Traceback (most recent call last):
-    apportion.model._onnx_graph.ExportError: no/such, the folder of model.onnx, does not exist.
+    apportion.errors.RunError: no/such, the folder of model.onnx, does not exist.
       Make it, or pass a path in another folder.
     """
     path = Path(path)
@@ -138,7 +139,7 @@ def to_onnx(
                 _check_place(path.with_name(file.name), force)
                 _move(file, path.with_name(file.name))
     except OSError as error:
-        raise ExportError(
+        raise RunError(
             f"{path} cannot be written: {error.strerror or error}.",
             "Make room on the disk, or pass a path in a folder that you may write to.",
         ) from error
@@ -150,16 +151,11 @@ def to_onnx(
 
 def _check_place(path: Path, force: bool) -> None:
     if not path.parent.is_dir():
-        raise ExportError(
+        raise RunError(
             f"{path.parent}, the folder of {path.name}, does not exist.",
             "Make it, or pass a path in another folder.",
         )
-    if path.is_dir():
-        raise ExportError(f"{path} is a folder.", "Pass the path of a file.")
-    if path.exists() and not force:
-        raise ExportError(
-            f"{path} is there already.", "Pass another path, or force=True (--force) to replace it."
-        )
+    check_free(path, force=force, error=RunError)
 
 
 def _installed() -> Any:
@@ -169,7 +165,7 @@ def _installed() -> Any:
             with quiet():
                 import_module(name)
         except ImportError as error:
-            raise ExportError(
+            raise RunError(
                 f"models are exported with {name}, which is not installed.",
                 "Install it with: pip install 'apportion[onnx]'",
             ) from error
@@ -180,7 +176,7 @@ def _as_json(classes: Sequence[Any]) -> str:
     plain = [name.item() if isinstance(name, np.generic) else name for name in classes]
     for name in plain:
         if not isinstance(name, str | int | float):
-            raise ExportError(
+            raise RunError(
                 f"class {name!r} is a {type(name).__name__}, which a file cannot keep.",
                 "Let class names be texts or numbers.",
             )
@@ -205,14 +201,14 @@ def _verify(onnx: Any, path: Path, names: tuple[str, ...], trials: list[Trial]) 
         inputs = [dict(zip(names, (x.numpy() for x in t.batch), strict=True)) for t in trials]
         given = [session.run(["probabilities"], batch)[0] for batch in inputs]
     except Exception as error:
-        raise ExportError(
+        raise RunError(
             f"onnxruntime does not run the exported model: {brief(error)}",
             "Update onnxruntime; or let the model have no branches that depend on a batch's size.",
         ) from error
     for trial, probabilities in zip(trials, given, strict=True):
         off = float(np.abs(probabilities - trial.probabilities.numpy()).max())
         if not off <= trial.allowed:
-            raise ExportError(
+            raise RunError(
                 f"the exported model gives probabilities that differ by {off:.2g} from torch's, "
                 f"on a batch of {len(trial.batch[0])}.",
                 "Let the model give the same every time in evaluation mode, and have no branches "

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from apportion.data.columns import Columns
+from apportion.errors import RunError
 from apportion.nets.build import from_recipe
 from apportion.nets.normalized import Normalized
-from apportion.runs.run import FORMAT_VERSION, Run, RunError
+from apportion.runs.run import FORMAT_VERSION, Run
 from apportion.training import checkpoint
 
 __all__ = ["Trained", "read_columns", "read_trained", "save_columns"]
@@ -72,7 +73,8 @@ def _columns_file(run: Run) -> Path:
 def save_columns(run: Run, columns: Columns) -> None:
     """Keep in a run's folder how the columns of its table became numbers."""
     text = json.dumps({"format": FORMAT_VERSION, "columns": columns.to_dict()}, ensure_ascii=False)
-    run.replace(_columns_file(run), lambda path: path.write_text(text, encoding="utf-8"))
+    with run.replacing(_columns_file(run)) as beside:
+        beside.write_text(text, encoding="utf-8")
 
 
 def read_columns(run: Run) -> Columns | None:

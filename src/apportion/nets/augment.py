@@ -13,13 +13,9 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Generator, Tensor
 
-from apportion.errors import ApportionError, suggestion
+from apportion.errors import ConfigError, suggestion
 
-__all__ = ["AUGMENTATIONS", "AugmentationError", "augmented", "crop", "flip", "noise"]
-
-
-class AugmentationError(ApportionError, ValueError):
-    """An augmentation that cannot be done. The message names what is wrong and the remedy."""
+__all__ = ["AUGMENTATIONS", "augmented", "crop", "flip", "noise"]
 
 
 def crop(x: Tensor, generator: Generator, *, padding: int = 4) -> Tensor:
@@ -45,7 +41,7 @@ def crop(x: Tensor, generator: Generator, *, padding: int = 4) -> Tensor:
     """
     _check_spatial("crop", x)
     if padding < 0:
-        raise AugmentationError(f"padding is {padding}.", "Pass 0 or more.")
+        raise ConfigError(f"padding is {padding}.", "Pass 0 or more.")
 
     for axis, size in enumerate(x.shape[2:], start=2):
         moves = torch.randint(
@@ -137,7 +133,7 @@ def augmented(
     first, *rest = x
     for name in names:
         if name not in AUGMENTATIONS:
-            raise AugmentationError(
+            raise ConfigError(
                 f"there is no augmentation {name!r}.", suggestion(name, AUGMENTATIONS)
             )
         first = AUGMENTATIONS[name](first, generator)
@@ -146,7 +142,7 @@ def augmented(
 
 def _check_spatial(name: str, x: Tensor) -> None:
     if x.ndim < 3:
-        raise AugmentationError(
+        raise ConfigError(
             f"{name} takes images or signals, but the batch is of shape {tuple(x.shape)}.",
             "Leave it out, or shape x as (rows, channels, length) or (rows, channels, height, "
             "width). For tables there is noise.",

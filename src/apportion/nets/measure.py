@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, from_numpy
 
-from apportion.errors import ApportionError
+from apportion.errors import DataError
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -32,10 +32,6 @@ PAIRS = {
 }
 
 
-class NetError(ApportionError, ValueError):
-    """A network that cannot be built as asked. The message names what is wrong and the remedy."""
-
-
 class Measured(NamedTuple):
     """What a net needs to know of the data, as arguments of the function that makes it."""
 
@@ -48,7 +44,7 @@ def measure(name: str, x: Any, rows: Ints, categories: Sequence[int] | None) -> 
     """Measure some rows of x for the named net. Categories are counted over all rows."""
     first, second = _readable(name, x)
     if categories is not None and (name != "mlp" or second is None):
-        raise NetError(
+        raise DataError(
             "categories are given, but there are no codes.",
             "Pass x as a tuple (numbers, codes) to mlp, or leave categories out.",
         )
@@ -63,7 +59,7 @@ def measure(name: str, x: Any, rows: Ints, categories: Sequence[int] | None) -> 
         if second is not None:
             sizes["categories"] = _count_categories(second, categories)
             if sizes["features"] + sum(sizes["categories"]) == len(sizes["categories"]):
-                raise NetError(
+                raise DataError(
                     "x has 0 numbers, and 0 categories beside those that are missing.",
                     "Pass at least one column that says something.",
                 )
@@ -82,7 +78,7 @@ def _readable(name: str, x: Any) -> tuple[Any, Any]:
         fits = all(len(s) == 1 + len(w) for s, w in zip(shapes, wanted, strict=True))
         if not fits or not _whole(arrays[1]) or (second == "lengths" and 0 in shapes[0]):
             axes = ("(" + ", ".join(("rows", *own)) + ")" for own in wanted)
-            raise NetError(
+            raise DataError(
                 f"{name} takes two parts of shapes {' and '.join(axes)}, the second of which holds "
                 f"{second}, whole numbers; but they are of shapes {shapes[0]} and {shapes[1]}, "
                 f"the second {str(arrays[1].dtype).removeprefix('torch.')}.",
@@ -90,7 +86,7 @@ def _readable(name: str, x: Any) -> tuple[Any, Any]:
             )
         return arrays
     if len(arrays) > 1:
-        raise NetError(
+        raise DataError(
             f"{name} cannot read instances of {len(arrays)} parts.",
             "Two parts can be read by mlp, (numbers, codes), and by conv1d, (frames, lengths). Join"
             f" the parts, or pass an nn.Module whose forward takes {len(arrays)} arguments.",
@@ -98,7 +94,7 @@ def _readable(name: str, x: Any) -> tuple[Any, Any]:
     shape, own = shapes[0], AXES.get(name)
     if len(shape) < 2 or 0 in shape or (own and len(shape) != 1 + len(own)):
         names = ", ".join(own or ("features",))
-        raise NetError(
+        raise DataError(
             f"{name} takes x of shape (rows, {names}), but x is of shape {shape}.",
             "Reshape x, or take another net: conv1d is for signals, resnet18 for images, and mlp "
             "for tables or any other shape.",
@@ -123,7 +119,7 @@ def _read_lengths(lengths: Any, rows: Ints, most: int) -> Ints:
     given = _taken(lengths, rows).astype(np.int64)
     bad = (given < 1) | (given > most)
     if bad.any():
-        raise NetError(
+        raise DataError(
             f"row {rows[bad.argmax()]} has a length of {given[bad.argmax()]}"
             f"{f', as {bad.sum() - 1:,} more have' if bad.sum() > 1 else ''}; "
             f"the frames are {most:,} long.",
@@ -137,7 +133,7 @@ def _count_categories(codes: Any, given: Sequence[int] | None) -> list[int]:
     n_rows, n_columns = map(int, codes.shape)
     asked = None if given is None else np.asarray(given)
     if asked is not None and (asked.shape != (n_columns,) or asked.dtype.kind not in "iu"):
-        raise NetError(
+        raise DataError(
             f"categories is {given!r}, but there are {n_columns:,} columns of codes.",
             "Pass one whole number a column: how many codes it has, with 0 for what is missing.",
         )
@@ -150,7 +146,7 @@ def _count_categories(codes: Any, given: Sequence[int] | None) -> list[int]:
         if bad.any():
             row, column = np.argwhere(bad)[0]
             allowed = "from 0" if asked is None else f"from 0 to {asked[column] - 1}"
-            raise NetError(
+            raise DataError(
                 f"row {rows[row]} has the code {values[row, column]} in column {column}.",
                 f"Let codes of this column run {allowed}. 0 stands for what is missing or unknown.",
             )
@@ -158,7 +154,7 @@ def _count_categories(codes: Any, given: Sequence[int] | None) -> list[int]:
     found = [int(n) for n in (most + 1 if asked is None else asked)]
     if min(found, default=1) < 1 or sum(found) > MOST_CATEGORIES:
         largest = int(np.argmax(found)) if min(found) >= 1 else int(np.argmin(found))
-        raise NetError(
+        raise DataError(
             f"column {largest} of the codes has {found[largest]:,} categories, all columns "
             f"{sum(found):,}.",
             f"Let them be 1 or more, and {MOST_CATEGORIES:,} at most in all: number the categories "

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from apportion.nets.measure import NetError
+from apportion.errors import DataError
 
 __all__ = ["Normalized", "parts"]
 
@@ -48,7 +48,7 @@ class Normalized(nn.Module):
         if bad.any():
             place = tuple(bad.nonzero()[0].tolist())
             center, scale = (v.expand(bad.shape)[place] for v in (center, scale))
-            raise NetError(
+            raise DataError(
                 f"the mean is {center:g} and the standard deviation {scale:g} at position {place}.",
                 "Replace values of x that are missing, infinite or too large for float32.",
             )

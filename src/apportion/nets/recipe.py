@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch import Tensor
 
-from apportion.errors import suggestion
-from apportion.nets.measure import MOST_CATEGORIES, NetError
+from apportion.errors import ConfigError, suggestion
+from apportion.nets.measure import MOST_CATEGORIES
 
 Nets = Mapping[str, Callable[..., Any]]
 
@@ -30,7 +30,7 @@ class Recipe(NamedTuple):
 def check_name(name: str, nets: Nets) -> None:
     """Check that there is such a net."""
     if name not in nets:
-        raise NetError(
+        raise ConfigError(
             f"there is no net {name!r}.",
             f"{suggestion(name, nets)} Any other nn.Module can be passed as it is.",
         )
@@ -53,20 +53,20 @@ def write_recipe(
 def read_recipe(recipe: Any, nets: Nets) -> Recipe:
     """Check a recipe."""
     if not isinstance(recipe, Mapping) or not isinstance(recipe.get("net"), str):
-        raise NetError(f"{recipe!r} is no recipe of a net.", REMEDY)
+        raise ConfigError(f"{recipe!r} is no recipe of a net.", REMEDY)
     entries = dict(recipe)
     name = entries.pop("net")
     check_name(name, nets)
     wanted = [*inspect.signature(nets[name]).parameters, "mean_shape", "std_shape"]
     for key in {**dict.fromkeys(wanted), **entries}:
         if key not in entries:
-            raise NetError(f"the recipe of {name} lacks {key!r}.", REMEDY)
+            raise ConfigError(f"the recipe of {name} lacks {key!r}.", REMEDY)
         if key not in wanted:
-            raise NetError(
+            raise ConfigError(
                 f"the recipe of {name} has an entry {key!r}.", suggestion(str(key), wanted)
             )
         if not _ENTRIES[key](entries[key]):
-            raise NetError(f"{key} is {entries[key]!r} in the recipe of {name}.", REMEDY)
+            raise ConfigError(f"{key} is {entries[key]!r} in the recipe of {name}.", REMEDY)
     return Recipe(name, entries, entries.pop("mean_shape"), entries.pop("std_shape"))
 
 

@@ -18,8 +18,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from apportion.errors import ApportionError
-from apportion.nets.measure import NetError
+from apportion.errors import ApportionError, ConfigError
 
 __all__ = ["ResNet", "conv1d", "resnet18"]
 
@@ -227,7 +226,7 @@ def resnet18(classes: int, *, channels: int = 3, stem: Stem = "imagenet") -> Res
     11181642
     """
     if stem not in ("imagenet", "cifar"):
-        raise NetError(f"there is no stem {stem!r}.", "Pass 'imagenet' or 'cifar'.")
+        raise ConfigError(f"there is no stem {stem!r}.", "Pass 'imagenet' or 'cifar'.")
     return ResNet(classes, channels, dimensions=2, small=stem == "cifar")
 
 

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from apportion import __version__
-from apportion.errors import ApportionError
+from apportion.errors import RunError
+from apportion.files import check_free, replacing, writing
 from apportion.report.bag_charts import proportions_chart, worst
 from apportion.report.charts import PHASES, learning_curves, time_chart
 from apportion.report.comparing import compared, differences
@@ -33,13 +34,9 @@ from apportion.report.words import (
     summary,
 )
 
-__all__ = ["ReportError", "build"]
+__all__ = ["build"]
 
 MOST_NUMBERS = 20  # classes of a confusion that is written in numbers
-
-
-class ReportError(ApportionError, RuntimeError):
-    """A report that cannot be written. The message names the file and the remedy."""
 
 
 def build(
@@ -69,7 +66,7 @@ def build(
     ------
     RunError
         If a folder holds no run, or one without an epoch.
-    ReportError
+    RunError
         If the file is there already, or cannot be written.
 
     Examples
@@ -85,24 +82,14 @@ def build(
     'report.html'
     """
     if isinstance(runs, str | PathLike) or not runs:
-        raise ReportError(f"the runs are {runs!r}.", "Pass a list of one run folder or more.")
+        raise RunError(f"the runs are {runs!r}.", "Pass a list of one run folder or more.")
     file = Path(out) if out is not None else _default(runs)
-    if file.is_dir():
-        raise ReportError(f"{file} is a folder.", "Name a file in it: pass another --out.")
-    if file.exists() and not force:
-        raise ReportError(f"{file} is there already.", "Pass --force or another --out.")
+    check_free(file, force=force, error=RunError)
     text = page(read_runs(runs))
-    beside = file.with_name(file.name + ".new")
-    try:
+    with writing(file, RunError):
         file.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(file, RunError) as beside:
         beside.write_text(text, encoding="utf-8", newline="\n")
-        beside.replace(file)
-    except OSError as error:
-        raise ReportError(
-            f"{file} cannot be written: {error.strerror or error}.", "Pass another --out."
-        ) from error
-    finally:
-        beside.unlink(missing_ok=True)
     return file
 
 

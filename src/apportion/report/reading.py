@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from apportion.data.columns import Columns
+from apportion.errors import RunError
 from apportion.model.trained import read_columns
-from apportion.runs.run import Run, RunError
+from apportion.runs.run import Run
 from apportion.training.evaluate import Outcome, read_outcomes
 
 __all__ = ["RunRead", "read_run", "read_runs", "variations"]

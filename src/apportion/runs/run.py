@@ -7,32 +7,37 @@
     outcome.safetensors      what the selected model makes of the bags, for the report
     lock                     held by the process that trains
 
-A file is replaced in one step or not at all: it is written beside its place, forced to the disk,
-and renamed. The log alone is appended to; a checkpoint says how much of it counts. The format
-version in config.toml is that of the log, too.
+A file is replaced in one step or not at all (`apportion.files`). The log alone is appended to; a
+checkpoint says how much of it counts. The format version in config.toml is that of the log, too.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import tomllib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
-from apportion.errors import ApportionError
+from apportion.errors import RunError
+from apportion.files import (
+    append_line,
+    read_lines,
+    read_toml,
+    remove_unfinished,
+    replacing,
+    writing,
+)
 
-__all__ = ["FORMAT_VERSION", "Run", "RunError"]
+__all__ = [
+    "FORMAT_VERSION",
+    "Run",
+]
 
 FORMAT_VERSION = 1  # of every file in a run's folder
-
-
-class RunError(ApportionError, RuntimeError):
-    """A run folder that cannot be used. The message names it, what is wrong, and the remedy."""
+MAKE_ROOM = "Make room on the disk, and run again: training goes on from the last checkpoint."
 
 
 class Run:
@@ -67,6 +72,7 @@ class Run:
         self.model = self.folder / "model.safetensors"
         self.last = self.folder / "last.safetensors"
         self.outcome = self.folder / "outcome.safetensors"
+        self.files = (self.config, self.log, self.checkpoint, self.model, self.last, self.outcome)
         self._lock = FileLock(self.folder / "lock", timeout=0)
 
     def settings(self) -> dict[str, Any]:
@@ -83,12 +89,10 @@ class Run:
             raise RunError(
                 f"{self.folder} {there if self.folder.is_dir() else 'is missing'}.", remedy
             )
+        read = read_toml(self.config, RunError, remedy)
         try:
-            read = tomllib.loads(self.config.read_text(encoding="utf-8"))
             is_one = read["train"]["epochs"] >= 1 and "class" in read["method"]
             version = read["format"]
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise RunError(f"{self.config} is no TOML: {error}.", remedy) from error
         except (KeyError, TypeError):
             is_one, version = False, None
         if not is_one:
@@ -121,29 +125,20 @@ class Run:
                 "Pass a folder that you may write to, or one that does not exist yet.",
             ) from error
         try:
+            for path in self.files:
+                remove_unfinished(path)
             yield
         finally:
             self._lock.release()
 
     def append(self, record: dict[str, Any]) -> None:
-        """Add a line to the log, and force it to the disk."""
-        with self._saving(self.log), self.log.open("a", encoding="utf-8") as log:
-            log.write(json.dumps(record, ensure_ascii=False) + "\n")
-            log.flush()
-            os.fsync(log.fileno())
+        """Append a record to the log, and force it to the disk."""
+        with writing(self.log, RunError, MAKE_ROOM):
+            append_line(self.log, record)
 
     def records(self) -> list[dict[str, Any]]:
-        """Read the log, but for a last line that is not finished."""
-        if not self.log.exists():
-            return []
-        *lines, _ = self.log.read_text(encoding="utf-8").split("\n")
-        try:
-            return [json.loads(line) for line in lines]
-        except json.JSONDecodeError as error:
-            raise RunError(
-                f"{self.log} is damaged: {error}.",
-                "Restore it from a copy, or train in another folder.",
-            ) from error
+        """Read the log, except a last line that is not finished."""
+        return read_lines(self.log, RunError, "Restore it from a copy, or train in another folder.")
 
     def log_bytes(self) -> int:
         """Give the length of the log."""
@@ -160,39 +155,6 @@ class Run:
         if self.log.exists():
             os.truncate(self.log, n_bytes)
 
-    def replace(self, path: Path, write: Callable[[Path], object]) -> None:
-        """Let `write` make a file, and put it in the place of another in one step."""
-        beside = path.with_name(path.name + ".new")
-        with self._saving(path):
-            try:
-                write(beside)
-                beside.chmod(self.folder.stat().st_mode & 0o666)  # safetensors hides its files
-                with beside.open("r+b") as file:
-                    os.fsync(file.fileno())
-                beside.replace(path)
-                _sync_folder(self.folder)
-            except BaseException:
-                beside.unlink(missing_ok=True)
-                raise
-
-    @contextmanager
-    def _saving(self, path: Path) -> Iterator[None]:
-        """Say what becomes of a file that cannot be written."""
-        try:
-            yield
-        except OSError as error:
-            kept = " What it held before is intact." if path.exists() else ""
-            raise RunError(
-                f"{path} cannot be written: {error.strerror or error}.{kept}",
-                "Make room on the disk, and run again: training goes on from the last checkpoint.",
-            ) from error
-
-
-def _sync_folder(folder: Path) -> None:
-    """Force a rename to the disk, where folders can be opened."""
-    if os.name == "posix":
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    def replacing(self, path: Path) -> AbstractContextManager[Path]:
+        """Yield a path to write to, and put what was written in the place of a file in one step."""
+        return replacing(path, RunError, MAKE_ROOM)

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from apportion.data._files import DataError, write_file
+from apportion.errors import DataError
+from apportion.files import check_free, replacing
 from apportion.study._pool import Ints
 
 FORMAT = 1
@@ -48,15 +49,13 @@ def write_manifest(
 ) -> None:
     text = {"format": FORMAT, **about, "sha256": checksum(arrays, about["classes"])}
 
-    def write(beside: Path) -> None:
-        with zipfile.ZipFile(beside, "w") as pack:
-            pack.writestr(_entry(TEXT), json.dumps(text, indent=2) + "\n")
-            for name in ARRAYS:
-                with pack.open(_entry(f"{name}.npy"), "w") as file:
-                    short = _shortest(arrays[name])
-                    np.lib.format.write_array(file, short, (1, 0), allow_pickle=False)
-
-    write_file(path, write, force=force)
+    check_free(path, force=force)
+    with replacing(path) as beside, zipfile.ZipFile(beside, "w") as pack:
+        pack.writestr(_entry(TEXT), json.dumps(text, indent=2) + "\n")
+        for name in ARRAYS:
+            with pack.open(_entry(f"{name}.npy"), "w") as file:
+                short = _shortest(arrays[name])
+                np.lib.format.write_array(file, short, (1, 0), allow_pickle=False)
 
 
 def read_manifest(path: str | os.PathLike[str]) -> tuple[dict[str, Ints], dict[str, Any]]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from apportion.bags.checks import BagError
+from apportion.errors import BagError, count
 
 Ints = NDArray[np.int64]
 
@@ -27,7 +27,7 @@ def pool_of(n_rows: int, rows: ArrayLike | None) -> Ints:
     pool = np.sort(given.astype(np.int64))
     if pool[0] < 0 or pool[-1] >= n_rows:
         raise BagError(
-            f"rows run from {pool[0]} to {pool[-1]}, but there are {in_rows(n_rows)}.",
+            f"rows run from {pool[0]} to {pool[-1]}, but there are {count(n_rows, 'row')}.",
             f"Rows are counted from 0: let them lie between 0 and {n_rows - 1}.",
         )
     twice = np.diff(pool) == 0
@@ -75,12 +75,10 @@ def positive(name: str, value: int) -> int:
     return whole
 
 
-def in_rows(n: int) -> str:
-    return f"{n:,} row" + ("" if n == 1 else "s")
-
-
 def holdings(pool: dict[Any, Ints], most: int = 8) -> str:
     """List the smallest classes: those that a draw asks too much of."""
     fewest = sorted(pool.items(), key=lambda item: len(item[1]))
     more = [f"… ({len(fewest) - most:,} more)"] if len(fewest) > most else []
-    return " · ".join([f"class {name!r} {in_rows(len(own))}" for name, own in fewest[:most]] + more)
+    return " · ".join(
+        [f"class {name!r} {count(len(own), 'row')}" for name, own in fewest[:most]] + more
+    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from apportion.data._files import DataError, write_file
 from apportion.data._pieces import check_file, nameless_options, reading
-from apportion.errors import suggestion
+from apportion.errors import DataError, suggestion
+from apportion.files import replacing
 from apportion.study.manifests import Manifest
 
 FORMATS = (".csv", ".parquet")
@@ -153,10 +152,11 @@ def write_tables(folder: Path, table: Table, manifests: Mapping[str, Manifest]) 
         frame.insert(0, "bag", ids)
         shares.append(frame)
     all_rows, all_shares = pd.concat(rows), pd.concat(shares)
-    write = all_rows.to_csv if rows_file.endswith(".csv") else all_rows.to_parquet
+    write_rows: Any = all_rows.to_csv if rows_file.endswith(".csv") else all_rows.to_parquet
     _prepare(folder)
-    write_file(folder / rows_file, partial(write, index=False), force=True)
-    write_file(folder / "proportions.csv", partial(all_shares.to_csv, index=False), force=True)
+    for name, write in ((rows_file, write_rows), ("proportions.csv", all_shares.to_csv)):
+        with replacing(folder / name) as beside:
+            write(beside, index=False)
     return rows_file
 
 

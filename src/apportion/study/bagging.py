@@ -25,12 +25,10 @@ from typing import Any
 
 import numpy as np
 
-from apportion.bags.checks import BagError
 from apportion.bags.counts import counts_from_proportions
-from apportion.data._files import DataError
-from apportion.errors import suggestion
+from apportion.errors import BagError, DataError, count, suggestion
 from apportion.study import protocols
-from apportion.study._pool import Ints, in_rows, rows_by_class
+from apportion.study._pool import Ints, rows_by_class
 from apportion.study._table_files import Table, check_folder, read_table, write_tables
 from apportion.study.clusters import clusters
 from apportion.study.manifests import Manifest
@@ -105,7 +103,7 @@ class Made:
 
     def __str__(self) -> str:
         first = next(iter(self.manifests.values()))
-        rows, classes = in_rows(first.n_rows), len(first.classes)
+        rows, classes = count(first.n_rows, "row"), len(first.classes)
         lines = [f"{self.table}: {rows}, {classes:,} classes in column {self.label!r}.", ""]
         start = 0
         for split, manifest in self.manifests.items():
@@ -113,7 +111,7 @@ class Made:
             start += manifest.n_bags
         held = sum(len(manifest.index) for manifest in self.manifests.values())
         names = {
-            self.rows_file: f"{in_rows(held)} with their bag, "
+            self.rows_file: f"{count(held, 'row')} with their bag, "
             f"{'and' if self.keep_label else 'without'} {self.label!r}",
             "proportions.csv": f"{start:,} bags, a column a class",
         } | {
@@ -204,8 +202,8 @@ def _cut(table: Table, recipe: Recipe) -> dict[str, Ints]:
         for split, part in parts.items():
             if not np.isin(rows, part, assume_unique=True).any():
                 raise DataError(
-                    f"class {name!r} of {table.path} has {in_rows(len(rows))}, of which the pool "
-                    f"for {split}.npz got 0.",
+                    f"class {name!r} of {table.path} has {count(len(rows), 'row')}, of which the "
+                    f"pool for {split}.npz got 0.",
                     "Merge it with another class, leave its rows out, or pass another --seed or "
                     "--valid.",
                 )

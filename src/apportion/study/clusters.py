@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from apportion.bags.checks import BagError
-from apportion.study._pool import Ints, in_rows, pool_of, positive
+from apportion.errors import BagError, count
+from apportion.study._pool import Ints, pool_of, positive
 
 MOST_AT_ONCE = 10_000  # rows that are clustered together; with more it is done batch by batch
 BATCH = 4096  # rows of a batch, at least
@@ -73,7 +73,7 @@ def clusters(
         n_clusters = positive("n_bags", n_bags)
     if n_clusters > len(pool):
         raise BagError(
-            f"{n_clusters:,} bags cannot be made of {in_rows(len(pool))}, each in one of them.",
+            f"{n_clusters:,} bags cannot be made of {count(len(pool), 'row')}, each in one.",
             f"Make {len(pool):,} bags at most, or take more rows.",
         )
     rng = np.random.default_rng(seed)

@@ -21,10 +21,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from apportion.bags.bags import Bags
-from apportion.bags.checks import BagError
-from apportion.data._files import DataError
+from apportion.errors import BagError, DataError, count
 from apportion.study._manifest_file import ARRAYS, REMEDY, checksum, read_manifest, write_manifest
-from apportion.study._pool import Ints, in_rows
+from apportion.study._pool import Ints
 from apportion.study.protocols import Drawn
 
 __all__ = ["Manifest"]
@@ -164,7 +163,7 @@ class Manifest:
         shape = np.shape(x[0] if isinstance(x, tuple) and x else x)
         if shape[:1] != (self.n_rows,):
             raise BagError(
-                f"x has {in_rows(shape[0] if shape else 0)}, but the bags were made of "
+                f"x has {count(shape[0] if shape else 0, 'row')}, but the bags were made of "
                 f"{self.n_rows:,}.",
                 "Pass all rows of the data set that they were made of, in the same order.",
             )
@@ -238,5 +237,6 @@ class Manifest:
     def __repr__(self) -> str:
         return (
             f"Manifest({self.protocol}, seed {self.seed}: {self.n_bags:,} bags from "
-            f"{in_rows(self.n_rows)}, {len(self.classes):,} classes; SHA-256 {self.sha256[:8]}…)"
+            f"{count(self.n_rows, 'row')}, {len(self.classes):,} classes; "
+            f"SHA-256 {self.sha256[:8]}…)"
         )

@@ -10,7 +10,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from apportion.data._files import DataError
+from apportion.errors import DataError
 from apportion.study._pool import Ints
 
 

@@ -31,9 +31,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from apportion.bags.checks import BagError
 from apportion.bags.counts import counts_from_proportions
-from apportion.study._pool import Ints, holdings, in_rows, pool_of, positive, rows_by_class
+from apportion.errors import BagError, count
+from apportion.study._pool import Ints, holdings, pool_of, positive, rows_by_class
 
 __all__ = ["Drawn", "dirichlet", "pools", "rand", "random"]
 
@@ -226,7 +226,7 @@ def pools(n_rows: int, fractions: Sequence[float], *, seed: int) -> tuple[Ints, 
     sizes = counts_from_proportions(share, n_rows)
     if not sizes.all():
         raise BagError(
-            f"{in_rows(n_rows)} cut into {given} would leave pool {sizes.argmin()} with 0 rows.",
+            f"{count(n_rows, 'row')} cut into {given} would leave pool {sizes.argmin()} empty.",
             "Pass a larger fraction for it, or more rows.",
         )
     shuffled = np.random.default_rng(seed).permutation(n_rows)
@@ -254,7 +254,7 @@ def _draw(
     held = np.array([len(own) for own in pool.values()])
     if size > held.sum():
         raise BagError(
-            f"a bag of {in_rows(size)} cannot be drawn from {in_rows(held.sum())}, "
+            f"a bag of {count(size, 'row')} cannot be drawn from {count(held.sum(), 'row')}, "
             "since none may stand in it twice.",
             holdings(pool),
             f"Draw bags of {held.sum():,} at most, or draw them from more rows.",
@@ -266,8 +266,8 @@ def _draw(
         counts, refused = _draw_counts(rng, size, held, pool, shares, remedy)
         redrawn += refused
         chosen = [
-            rng.choice(own, count, replace=False, shuffle=False)
-            for own, count in zip(pool.values(), counts, strict=True)
+            rng.choice(own, wanted, replace=False, shuffle=False)
+            for own, wanted in zip(pool.values(), counts, strict=True)
         ]
         bag[:] = rng.permutation(np.concatenate(chosen))
     return Drawn(members, redrawn)
@@ -291,8 +291,8 @@ def _draw_counts(
         short += lacking
     scarce = int(short.argmax())
     raise BagError(
-        f"a bag of {in_rows(size)} could not be drawn in {MOST_TRIES:,} tries: class "
-        f"{list(pool)[scarce]!r} has {in_rows(held[scarce])}, and {short[scarce]:,} tries "
+        f"a bag of {count(size, 'row')} could not be drawn in {MOST_TRIES:,} tries: class "
+        f"{list(pool)[scarce]!r} has {count(held[scarce], 'row')}, and {short[scarce]:,} tries "
         "asked for more.",
         holdings(pool),
         f"Draw smaller bags, add rows of this class, or leave its rows out.{remedy}",

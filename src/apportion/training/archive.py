@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -13,9 +12,10 @@ from typing import Any
 
 import torch
 
-from apportion.config import toml_lines
+from apportion.errors import RunError
+from apportion.files import as_toml, read_toml
 from apportion.methods.base import describe
-from apportion.runs.run import Run, RunError
+from apportion.runs.run import Run
 from apportion.training import checkpoint
 from apportion.training.evaluate import plain_names, save_outcomes
 from apportion.training.session import Session
@@ -163,12 +163,13 @@ class Archive:
             "torch": torch.__version__,
         }
         text = f"format = {checkpoint.FORMAT_VERSION}\n\n[train]\n{session.config.to_toml()}"
-        text += f"\n[method]\n{toml_lines(describe(session.method))}"
+        text += f"\n[method]\n{as_toml(describe(session.method))}"
         text += "\n# What followed from data and machine: for readers, and never read again.\n"
-        text += f"[resolved]\n{toml_lines(resolved)}"
+        text += f"[resolved]\n{as_toml(resolved)}"
         for section, values in run.about.items():
-            text += f"\n[{section}]\n{toml_lines(values)}"
-        run.replace(run.config, lambda path: path.write_text(text, encoding="utf-8"))
+            text += f"\n[{section}]\n{as_toml(values)}"
+        with run.replacing(run.config) as beside:
+            beside.write_text(text, encoding="utf-8")
 
     def _check_identity(self, run: Run, theirs: dict[str, Any]) -> None:
         ours = json.loads(json.dumps(self.identity))
@@ -185,14 +186,12 @@ def _checkpoint_every(run: Run) -> int:
     """How many epochs may have been logged without a checkpoint; 0 where there was no run yet."""
     if not run.config.exists():
         return 0
+    remedy = "Train in a folder of its own, which need not exist yet."
+    config = read_toml(run.config, RunError, remedy)
     try:
-        config = tomllib.loads(run.config.read_text(encoding="utf-8"))
         return int(config["format"] and config["train"]["checkpoint_every"])
     except (KeyError, TypeError, ValueError):
-        raise RunError(
-            f"{run.config} is not the configuration of a run.",
-            "Train in a folder of its own, which need not exist yet.",
-        ) from None
+        raise RunError(f"{run.config} is not the configuration of a run.", remedy) from None
 
 
 def _name(dtype: Any) -> str:

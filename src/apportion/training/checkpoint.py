@@ -26,7 +26,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from apportion.bags.bags import Bags
-from apportion.runs.run import FORMAT_VERSION, Run, RunError
+from apportion.errors import RunError
+from apportion.runs.run import FORMAT_VERSION, Run
 
 __all__ = [
     "FORMAT_VERSION",
@@ -57,13 +58,11 @@ def save(
     }
     metadata = {"apportion": str(FORMAT_VERSION), "scalars": json.dumps(scalars)}
 
-    def write(to: Path) -> None:
+    with run.replacing(path) as beside:
         try:
-            save_file(flat, to, metadata)
+            save_file(flat, beside, metadata)
         except SafetensorError as error:  # what the operating system said is in its text alone
             raise OSError(str(error)) from error
-
-    run.replace(path, write)
 
 
 def load(path: Path) -> tuple[dict[str, Tensors], dict[str, Any]]:

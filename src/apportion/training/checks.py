@@ -9,15 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from apportion.bags.bags import Bags
-from apportion.bags.checks import BagError
-from apportion.config import ConfigError, TrainConfig
+from apportion.config import TrainConfig
 from apportion.engine.batches import Instances
-from apportion.errors import ApportionError
+from apportion.errors import BagError, ConfigError
 from apportion.nets.augment import augmented
-
-
-class TrainingError(ApportionError, RuntimeError):
-    """A training that cannot go on. The message names the place, the number and the remedy."""
 
 
 def check_types(model: Any, config: Any, train: Any, valid: Any, test: Any) -> None:
@@ -28,7 +23,7 @@ def check_types(model: Any, config: Any, train: Any, valid: Any, test: Any) -> N
             'Pass TrainConfig(epochs=…), or TrainConfig.preset("paper") for a preset.',
         )
     if not isinstance(model, nn.Module):
-        raise TrainingError(
+        raise ConfigError(
             f"the model is {model!r}.", "Pass an nn.Module; apportion.nets.build.build makes one."
         )
     for name, bags in (("train", train), ("valid", valid), ("test", test)):
@@ -56,7 +51,7 @@ def check_input(
             "Pass valid=, or leave patience out.",
         )
     if not any(p.requires_grad for p in model.parameters()):
-        raise TrainingError(
+        raise ConfigError(
             f"{type(model).__name__} has no parameters to train.",
             "Let requires_grad of some be True.",
         )
@@ -76,7 +71,7 @@ def check_batch(
             given = model(*x)
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
         took = ", ".join(f"{tuple(part.shape)} {str(part.dtype)[6:]}" for part in x)
-        raise TrainingError(
+        raise ConfigError(
             f"{type(model).__name__} cannot take {name} instances, a batch of {took}: {error}",
             "Let it take them as they are stored: apportion.nets.normalized.Normalized makes "
             "floating-point numbers of others.",
@@ -86,7 +81,7 @@ def check_batch(
     wanted = (len(rows), n_classes)
     if not isinstance(given, Tensor) or tuple(given.shape) != wanted:
         found = f"shape {tuple(given.shape)}" if isinstance(given, Tensor) else str(type(given))
-        raise TrainingError(
+        raise ConfigError(
             f"{type(model).__name__} gives {found} for {len(rows)} instances of {n_classes} "
             f"classes, not {wanted}.",
             f"Let it return {n_classes} logits for each instance, and nothing else.",

@@ -18,10 +18,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from apportion.config import ConfigError, TrainConfig
+from apportion.config import TrainConfig
 from apportion.engine.batches import Shelf
 from apportion.engine.device import MOST_RUNS, device_for, own_threads
-from apportion.errors import ApportionError, suggestion
+from apportion.errors import ApportionError, ConfigError, suggestion
 from apportion.training.checks import check_types
 from apportion.training.fit import fit, train_one
 from apportion.training.progress import progress_bars

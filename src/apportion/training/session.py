@@ -17,12 +17,13 @@ from apportion.config import TrainConfig
 from apportion.engine.batches import Instances, Shelf, place
 from apportion.engine.device import precision_for, stream_for
 from apportion.engine.step import Mode, Stepper
+from apportion.errors import RunError
 from apportion.methods.base import Method, Supervision
 from apportion.metrics import bag_means, proportion_error, share_equal
 from apportion.nets.augment import augmented
 from apportion.nets.build import move_to
 from apportion.randomness import OwnGenerators
-from apportion.training.checks import TrainingError, check_batch, check_input
+from apportion.training.checks import check_batch, check_input
 from apportion.training.evaluate import Outcome, measure
 
 log = logging.getLogger("apportion")
@@ -284,8 +285,8 @@ class Session:
         with self.generators:
             return {name: measure(bags, self._confidence(placed)) for name, placed, bags in sets}
 
-    def _diverged(self, what: str) -> TrainingError:
-        return TrainingError(
+    def _diverged(self, what: str) -> RunError:
+        return RunError(
             f"{what}.",
             f"Lower the learning rate (it is {self.config.learning_rate:g}), in another folder; or "
             "look for NaN and for very large values in x. A checkpoint, if there is one, is from "

@@ -13,19 +13,15 @@ from typing import Any
 
 from torch import nn
 
-from apportion.errors import ApportionError
+from apportion.errors import RunError
 
-__all__ = ["TensorBoardError", "scalars", "tensorboard"]
+__all__ = ["scalars", "tensorboard"]
 
 EVENTS = "events.out.tfevents."  # what the names of event files begin with, before the second
 
 # Names in the records whose first word is a group.
 GROUPS = {"valid": "validation", "test": "test", "label": "labels"}
 OTHERS = {"changed": "labels/changed"}
-
-
-class TensorBoardError(ApportionError, RuntimeError):
-    """Logging for TensorBoard that cannot begin. The message names why and the remedy."""
 
 
 def scalars(record: Mapping[str, Any]) -> dict[str, float]:
@@ -71,7 +67,7 @@ def tensorboard(
 
     Raises
     ------
-    TensorBoardError
+    RunError
         If tensorboard is not installed, or the folder cannot be made.
     """
     make_writer = _summary_writer()
@@ -79,7 +75,7 @@ def tensorboard(
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise TensorBoardError(
+        raise RunError(
             f"{folder} cannot be a folder for TensorBoard: {error.strerror}.",
             "Pass a folder that you may write to, or one that does not exist yet.",
         ) from error
@@ -108,7 +104,7 @@ def _summary_writer() -> Any:
             warnings.simplefilter("ignore")  # those of its own dependencies
             return import_module("torch.utils.tensorboard").SummaryWriter
     except ImportError as error:
-        raise TensorBoardError(
+        raise RunError(
             "epochs are logged with tensorboard, which is not installed.",
             "Install it with: pip install 'apportion[tensorboard]'",
         ) from error

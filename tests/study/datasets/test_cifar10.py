@@ -10,7 +10,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from apportion.data._files import DataError
+from apportion.errors import DataError
 from apportion.study.datasets import cifar10 as _cifar10
 from apportion.study.datasets.benchmarks import cifar10
 

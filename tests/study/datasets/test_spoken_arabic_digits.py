@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from apportion.data._files import DataError
+from apportion.errors import DataError
 from apportion.study.datasets import spoken_arabic_digits as _spoken_arabic_digits
 from apportion.study.datasets.benchmarks import spoken_arabic_digits
 

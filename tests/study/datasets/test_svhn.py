@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from apportion.data._files import DataError
+from apportion.errors import DataError
 from apportion.study.datasets.benchmarks import svhn
 
 ADDRESS = "http://ufldl.stanford.edu/housenumbers/"

@@ -9,7 +9,8 @@ import threading
 
 import pytest
 
-from apportion.study.reproduce.paper import Cell, Paper, PaperError, select
+from apportion.errors import DataError
+from apportion.study.reproduce.paper import Cell, Paper, select
 from tests.study.reproduce.small import TABLE, line_of, small_paper
 
 
@@ -173,14 +174,14 @@ def test_cells_are_selected_by_their_fields(tmp_path, only, count):
     ],
 )
 def test_a_selection_of_nothing_is_an_error_that_says_what_there_is(tmp_path, only, problem):
-    with pytest.raises(PaperError, match=f"(?s){problem}"):
+    with pytest.raises(DataError, match=f"(?s){problem}"):
         select(small_paper(tmp_path / "p").cells(), only)
 
 
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        ("kind = ", "is no TOML"),
+        ("kind = ", "is not valid TOML"),
         (TABLE.replace("sizes", "size"), "lacks 'sizes'"),
         (TABLE.replace("[50.0, 40.0]", "[50.0]"), "has 1 numbers of fpl for 2 sizes"),
     ],
@@ -188,12 +189,12 @@ def test_a_selection_of_nothing_is_an_error_that_says_what_there_is(tmp_path, on
 def test_a_table_that_makes_no_sense_is_refused_by_its_file(tmp_path, content, problem):
     folder = small_paper(tmp_path / "p").folder
     (folder / "table.toml").write_text(content)
-    with pytest.raises(PaperError, match=rf"table\.toml {problem}"):
+    with pytest.raises(DataError, match=rf"table\.toml {problem}"):
         Paper(folder)
 
 
 def test_a_folder_without_tables_is_refused(tmp_path):
-    with pytest.raises(PaperError, match="it has no table"):
+    with pytest.raises(DataError, match="it has no table"):
         Paper(tmp_path)
 
 
@@ -201,5 +202,5 @@ def test_lines_that_are_damaged_are_refused_by_their_file(tmp_path):
     paper = small_paper(tmp_path / "p")
     paper.add(line_of("fpl", 4), {})
     (paper.results_folder / "cifar10.jsonl").write_text("{\n{}\n")
-    with pytest.raises(PaperError, match=r"cifar10\.jsonl is damaged"):
+    with pytest.raises(DataError, match=r"cifar10\.jsonl is damaged"):
         paper.results()

@@ -7,7 +7,8 @@ import xml.etree.ElementTree as ET
 import matplotlib
 import pytest
 
-from apportion.study.reproduce.paper import Paper, PaperError
+from apportion.errors import DataError
+from apportion.study.reproduce.paper import Paper
 from apportion.study.reproduce.rendering import as_markdown, render
 from tests.study.reproduce.small import line_of, small_paper
 
@@ -90,7 +91,7 @@ def test_figures_are_pictures_with_their_words(tmp_path):
 def test_a_readme_without_marks_is_refused_and_left_alone(tmp_path):
     paper = small_paper(tmp_path / "p")
     (paper.folder / "README.md").write_text("nothing")
-    with pytest.raises(PaperError, match=r"README\.md has no marks of table"):
+    with pytest.raises(DataError, match=r"README\.md has no marks of table"):
         render(paper)
     assert (paper.folder / "README.md").read_text() == "nothing"
 

@@ -6,11 +6,10 @@ import pytest
 import torch
 
 from apportion import TrainConfig, fit
-from apportion.config import ConfigError
-from apportion.data._files import DataError
+from apportion.errors import ConfigError, DataError
 from apportion.study.datasets.benchmarks import cifar10
 from apportion.study.reproduce import running
-from apportion.study.reproduce.paper import Cell, PaperError
+from apportion.study.reproduce.paper import Cell
 from apportion.study.reproduce.running import run
 from apportion.study.reproduce.schedule import duration
 from apportion.training.many import fit_many
@@ -58,7 +57,7 @@ def test_what_is_missing_is_named(tmp_path):
     paper = small_paper(tmp_path / "p")
     with pytest.raises(DataError, match=r"data_batch_1\.bin is missing"):
         run(paper, paper.cells(), data=tmp_path, device="cpu")
-    with pytest.raises(PaperError, match=r"(?s)no dataset 'cifar'.*cifar10"):
+    with pytest.raises(ConfigError, match=r"(?s)no dataset 'cifar'.*cifar10"):
         run(paper, [Cell("cifar", "fpl", 8, 0, 2)], data=tmp_path, device="cpu")
     with pytest.raises(ConfigError, match="no method 'fpll'"):
         run(paper, [Cell("cifar10", "fpll", 8, 0, 2)], data=tmp_path, device="cpu")

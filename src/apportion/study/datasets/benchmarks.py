@@ -32,13 +32,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from apportion.data._files import DataError
+from apportion.errors import DataError
 from apportion.study.datasets.cifar10 import CIFAR10_CLASSES, read_cifar10
 from apportion.study.datasets.spoken_arabic_digits import read_spoken_arabic_digits
 from apportion.study.datasets.svhn import read_svhn
 from apportion.study.protocols import pools
 
-__all__ = ["Benchmark", "DataError", "cifar10", "digits", "spoken_arabic_digits", "svhn"]
+__all__ = ["Benchmark", "cifar10", "digits", "spoken_arabic_digits", "svhn"]
 
 Ints = NDArray[np.int64]
 

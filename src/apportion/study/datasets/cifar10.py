@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from apportion.data._files import DataError, Version, find_version
+from apportion.errors import DataError
+from apportion.study.datasets.files import Version, find_version
 from apportion.study.datasets.unpickle import PickledArray, unpickle_plain
 
 Ints = NDArray[np.int64]

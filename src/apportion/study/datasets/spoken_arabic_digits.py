@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from apportion.data._files import DataError, Version, find_version
+from apportion.errors import DataError
+from apportion.study.datasets.files import Version, find_version
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]

@@ -12,9 +12,6 @@ read, and removed before the next is added.
 
 from __future__ import annotations
 
-import json
-import os
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from os import PathLike
@@ -23,13 +20,10 @@ from typing import Any
 
 from filelock import FileLock
 
-from apportion.errors import ApportionError, suggestion
+from apportion.errors import DataError, suggestion
+from apportion.files import append_line, read_lines, read_toml
 
-__all__ = ["Cell", "Paper", "PaperError", "Table", "select"]
-
-
-class PaperError(ApportionError, ValueError):
-    """A paper's folder, or a choice of its cells, that makes no sense."""
+__all__ = ["Cell", "Paper", "Table", "select"]
 
 
 @dataclass(frozen=True)
@@ -72,13 +66,13 @@ class Paper:
         self.tables: dict[str, Table] = {}
         self.figures: dict[str, dict[str, Any]] = {}
         for file in sorted(self.folder.glob("*.toml")):
-            content = _read_toml(file)
+            content = read_toml(file, DataError)
             if content.get("kind") == "table":
                 self.tables[file.stem] = _table(file, content)
             elif "kind" in content:
                 self.figures[file.stem] = content
         if not self.tables:
-            raise PaperError(
+            raise DataError(
                 f"{self.folder} is not the folder of a paper: it has no table.",
                 "Pass one such as papers/matsuo2023, from the folder of the clone.",
             )
@@ -91,7 +85,7 @@ class Paper:
     def cells(self, seeds: Sequence[int] | None = None) -> list[Cell]:
         """Give all cells, in the order in which they are run; those of some seeds, if asked."""
         file = self.folder / "order.toml"
-        order = _read_toml(file).get("cells", [{}]) if file.exists() else [{}]
+        order = read_toml(file, DataError).get("cells", [{}]) if file.exists() else [{}]
         found: dict[Cell, None] = {}
         for entry in order:
             for seed in seeds or entry.get("seeds", [0]):
@@ -102,11 +96,11 @@ class Paper:
     def results(self) -> dict[Cell, dict[str, Any]]:
         """Give the lines of all cells that were run."""
         files = (f for f in sorted(self.results_folder.glob("*.jsonl")) if f.stem != "curves")
-        return {_cell(line): line for file in files for line in _read_lines(file)}
+        return {_cell(line): line for file in files for line in _lines(file)}
 
     def curves(self) -> dict[Cell, dict[str, list[float]]]:
         """Give the numbers of every epoch of all cells that were run."""
-        return {_cell(line): line["curves"] for line in _read_lines(self._curves)}
+        return {_cell(line): line["curves"] for line in _lines(self._curves)}
 
     def add(self, line: Mapping[str, Any], curves: Mapping[str, list[float]]) -> None:
         """Record a cell that was run."""
@@ -115,8 +109,8 @@ class Paper:
         with FileLock(self.results_folder / "lock"):
             if cell in self.results():  # another process was quicker
                 return
-            _append(self._curves, {**asdict(cell), "curves": dict(curves)})
-            _append(self.results_folder / f"{cell.dataset}.jsonl", line)
+            append_line(self._curves, {**asdict(cell), "curves": dict(curves)})
+            append_line(self.results_folder / f"{cell.dataset}.jsonl", line)
 
     @property
     def _curves(self) -> Path:
@@ -137,12 +131,12 @@ def select(cells: Iterable[Cell], only: str) -> list[Cell]:
     for condition in filter(None, only.split(",")):
         name, _, values = condition.partition("=")
         if name.strip() not in known:
-            raise PaperError(f"cells have no {name.strip()!r}.", suggestion(name.strip(), known))
+            raise DataError(f"cells have no {name.strip()!r}.", suggestion(name.strip(), known))
         wanted = {value.strip() for value in values.split("/")}
         there = dict.fromkeys(str(getattr(cell, name.strip())) for cell in chosen)
         chosen = [cell for cell in chosen if str(getattr(cell, name.strip())) in wanted]
         if not chosen:
-            raise PaperError(f"no cell has {condition.strip()}.", f"There are {', '.join(there)}.")
+            raise DataError(f"no cell has {condition.strip()}.", f"There are {', '.join(there)}.")
     return chosen
 
 
@@ -174,54 +168,15 @@ def _table(file: Path, content: Mapping[str, Any]) -> Table:
             paper,
         )
     except (KeyError, AttributeError) as error:
-        raise PaperError(f"{file} lacks {error}.", "See the other tables.") from error
+        raise DataError(f"{file} lacks {error}.", "See the other tables.") from error
     for method, numbers in paper.items():
         if len(numbers) != len(table.sizes):
-            raise PaperError(
+            raise DataError(
                 f"{file} has {len(numbers)} numbers of {method} for {len(table.sizes)} sizes.",
                 "Write one for each size.",
             )
     return table
 
 
-def _read_toml(file: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
-        raise PaperError(f"{file} is no TOML: {error}.", "Correct it.") from error
-
-
-def _read_lines(file: Path) -> list[dict[str, Any]]:
-    """Read JSON lines, but for a last one that is not finished."""
-    if not file.exists():
-        return []
-    *lines, rest = file.read_text(encoding="utf-8").split("\n")
-    lines += [rest] if _is_json(rest) else []  # an editor may have taken the end of the line
-    try:
-        return [json.loads(line) for line in lines]
-    except json.JSONDecodeError as error:
-        raise PaperError(
-            f"{file} is damaged: {error}.", "Restore it from the repository."
-        ) from error
-
-
-def _is_json(text: str | bytes) -> bool:
-    try:
-        json.loads(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _append(file: Path, line: Mapping[str, Any]) -> None:
-    """Add a line for good, after whatever a killed process may have left of one."""
-    with file.open("ab+") as lines:
-        lines.seek(0)
-        before, end, rest = lines.read().rpartition(b"\n")
-        if rest and _is_json(rest):
-            lines.write(b"\n")
-        else:
-            lines.truncate(len(before) + len(end))
-        lines.write((json.dumps(line, ensure_ascii=False) + "\n").encode())
-        lines.flush()
-        os.fsync(lines.fileno())
+def _lines(file: Path) -> list[dict[str, Any]]:
+    return read_lines(file, DataError, "Restore it from the repository.")

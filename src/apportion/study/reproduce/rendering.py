@@ -13,7 +13,9 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import TYPE_CHECKING, Any
 
-from apportion.study.reproduce.paper import Cell, Paper, PaperError, Table
+from apportion.errors import DataError
+from apportion.files import replacing
+from apportion.study.reproduce.paper import Cell, Paper, Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,9 +42,8 @@ def render(paper: Paper) -> list[str]:
 
 def _replace(file: Path, text: str) -> None:
     """Write a file in one step, with the same bytes on every system."""
-    beside = file.with_name(file.name + ".new")
-    beside.write_text(text, encoding="utf-8", newline="\n")
-    beside.replace(file)
+    with replacing(file) as beside:
+        beside.write_text(text, encoding="utf-8", newline="\n")
 
 
 def _between_marks(text: str, name: str, content: str, file: str) -> str:
@@ -50,7 +51,7 @@ def _between_marks(text: str, name: str, content: str, file: str) -> str:
     begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
     pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
     if not pattern.search(text):
-        raise PaperError(f"{file} has no marks of {name}.", f"Write {begin} and {end} into it.")
+        raise DataError(f"{file} has no marks of {name}.", f"Write {begin} and {end} into it.")
     return pattern.sub(lambda _: f"{begin}\n{content}\n{end}", text, count=1)
 
 

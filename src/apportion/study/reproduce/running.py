@@ -21,14 +21,14 @@ from apportion import __version__
 from apportion.bags.bags import Bags
 from apportion.config import TrainConfig
 from apportion.engine.device import device_for
-from apportion.errors import suggestion
+from apportion.errors import ConfigError, suggestion
 from apportion.methods.registry import method_named
 from apportion.nets.build import build
 from apportion.nets.normalized import Normalized
 from apportion.nets.resnet import resnet18
 from apportion.study.datasets.benchmarks import Benchmark, cifar10, spoken_arabic_digits, svhn
 from apportion.study.paper_bags import paper as paper_bags
-from apportion.study.reproduce.paper import Cell, Paper, PaperError
+from apportion.study.reproduce.paper import Cell, Paper
 from apportion.study.reproduce.schedule import duration, next_group, predicted
 from apportion.training.many import fit_many
 
@@ -92,7 +92,7 @@ def run(
     for cell in cells:
         method_named(cell.method)  # before anything is read
         if cell.dataset not in READERS:
-            raise PaperError(
+            raise ConfigError(
                 f"there is no dataset {cell.dataset!r}.", suggestion(cell.dataset, READERS)
             )
     began, done, failed = time.monotonic(), list[Cell](), list[Cell]()

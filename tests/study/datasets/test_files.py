@@ -2,7 +2,8 @@
 
 import pytest
 
-from apportion.data._files import DataError, Version, find_version
+from apportion.errors import DataError
+from apportion.study.datasets.files import Version, find_version
 
 NEW = Version(("a.new", "b.new"), "unpacked")
 OLD = Version(("a.old", "b.old", "c.old"), "archive")

@@ -1,0 +1,175 @@
+"""Files, written safely: the only code that replaces a file, appends JSON lines or reads TOML.
+
+A file is replaced in one step or not at all: it is written beside its place, forced to the disk,
+and renamed. Nothing is ever written through a link: a link in the place of a file is replaced.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from apportion.errors import ApportionError, ConfigError, DataError, Option
+
+__all__ = [
+    "append_line",
+    "as_toml",
+    "check_free",
+    "read_lines",
+    "read_toml",
+    "remove_unfinished",
+    "replacing",
+    "writing",
+]
+
+UNFINISHED = ".new"  # how the names of files end that are not yet in their place
+MAKE_ROOM = "Pass a path in an existing folder that you may write to and that has space left."
+
+
+@contextmanager
+def writing(
+    path: Path, error: type[ApportionError] = DataError, remedy: str = MAKE_ROOM
+) -> Iterator[None]:
+    """Turn what the operating system says while a file is written into an error that names it."""
+    try:
+        yield
+    except OSError as cause:
+        kept = " The old content is intact." if path.is_file() else ""
+        problem = f"{path} cannot be written: {cause.strerror or cause}.{kept}"
+        raise error(problem, remedy) from cause
+
+
+@contextmanager
+def replacing(
+    path: Path, error: type[ApportionError] = DataError, remedy: str = MAKE_ROOM
+) -> Iterator[Path]:
+    """Yield a path to write to, and put what was written in the place of `path` in one step.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder, "a.txt")
+    ...     with replacing(path) as beside:
+    ...         _ = beside.write_text("whole or not at all")
+    ...     path.read_text()
+    'whole or not at all'
+    """
+    # Of two processes that write the same file at once, neither may write into the other's.
+    beside = path.with_name(f"{path.name}.{os.getpid()}{UNFINISHED}")
+    with writing(path, error, remedy):
+        try:
+            beside.unlink(missing_ok=True)
+            yield beside
+            beside.chmod(path.parent.stat().st_mode & 0o666)  # some writers hide their files
+            with beside.open("r+b") as file:
+                os.fsync(file.fileno())
+            beside.replace(path)
+            _sync_folder(path.parent)
+        finally:
+            beside.unlink(missing_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Force a rename to the disk, where folders can be opened."""
+    if os.name == "posix":
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def remove_unfinished(path: Path) -> None:
+    """Remove what a process that was killed has left of a file it was about to replace."""
+    for beside in path.parent.glob(f"{glob.escape(path.name)}.*{UNFINISHED}"):
+        beside.unlink(missing_ok=True)
+
+
+def check_free(path: Path, *, force: bool, error: type[ApportionError] = DataError) -> None:
+    """Check that a file may be written: it does not exist, or may be replaced."""
+    if path.is_dir():
+        raise error(f"{path} is a folder.", "Pass the path of a file.")
+    if not force and os.path.lexists(path):
+        raise error(
+            f"{path} already exists.",
+            ("Pass another path, or ", Option("force"), " to replace it."),
+        )
+
+
+def append_line(path: Path, record: Mapping[str, Any]) -> None:
+    """Append one JSON line and force it to the disk.
+
+    What a killed process may have left of a line before it is removed.
+    """
+    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+    with open(os.open(path, flags, 0o666), "r+b") as lines:  # noqa: PTH123 - a descriptor
+        end = lines.seek(0, os.SEEK_END)
+        if end and not _ends_with_newline(lines, end):
+            lines.seek(0)
+            before, newline, rest = lines.read().rpartition(b"\n")
+            if _is_json(rest):  # an editor may have taken the end of the line
+                lines.write(b"\n")
+            else:
+                lines.truncate(len(before) + len(newline))
+            lines.seek(0, os.SEEK_END)
+        lines.write((json.dumps(record, ensure_ascii=False) + "\n").encode())
+        lines.flush()
+        os.fsync(lines.fileno())
+
+
+def _ends_with_newline(lines: Any, end: int) -> bool:
+    lines.seek(end - 1)
+    return bool(lines.read(1) == b"\n")
+
+
+def _is_json(text: str | bytes) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
+
+
+def read_lines(path: Path, error: type[ApportionError], remedy: str) -> list[dict[str, Any]]:
+    """Read JSON lines, except a last one that is not finished."""
+    if not path.exists():
+        return []
+    try:
+        *lines, rest = path.read_text(encoding="utf-8").split("\n")
+        lines += [rest] if _is_json(rest) else []
+        return [json.loads(line) for line in lines]
+    except ValueError as cause:
+        raise error(f"{path} is damaged: {cause}.", remedy) from cause
+
+
+def read_toml(
+    path: Path, error: type[ApportionError] = ConfigError, remedy: str = "Correct it."
+) -> dict[str, Any]:
+    """Read a TOML file."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except ValueError as cause:
+        raise error(f"{path} is not valid TOML: {cause}.", remedy) from cause
+    except OSError as cause:
+        raise error(f"{path} cannot be read: {cause.strerror or cause}.", remedy) from cause
+
+
+def as_toml(values: Mapping[str, Any]) -> str:
+    """Return flat values as TOML, which JSON's numbers, strings, booleans and lists are.
+
+    Examples
+    --------
+    >>> print(as_toml({"epochs": 5, "device": "auto", "threads": None}), end="")
+    epochs = 5
+    device = "auto"
+    """
+    plain = {name: value for name, value in values.items() if value is not None}
+    lines = (f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in plain.items())
+    return "".join(lines).replace("\x7f", "\\u007f")  # which JSON allows as it is, TOML does not
