@@ -70,7 +70,7 @@ def drawn(instances, size):
         labels = rng.integers(CLASSES, size=n)
         x = rng.integers(256, size=(n, 3, 32, 32), dtype=np.uint8)
         members = rand(labels, size, instances // size, seed=0).members
-        pools.append(Bags.from_members(x, members, labels=labels, classes=range(CLASSES)))
+        pools.append(Bags.from_members(x, members, truth=labels, classes=range(CLASSES)))
     return pools
 
 
@@ -78,7 +78,7 @@ def published(folder, size):
     """The paper's bags of CIFAR-10."""
     data = cifar10(folder)
     return [
-        Bags.from_members(data.x, rows, labels=data.labels, classes=range(CLASSES))
+        Bags.from_members(data.x, rows, truth=data.truth, classes=range(CLASSES))
         for rows in paper_bags(PAPER_BAGS, size)
     ]
 

@@ -42,10 +42,10 @@ def measure(n, size, classes, epochs, batch_size, columns, streamed=None):
             memory = x.nbytes / 2 / 2**30 if streamed else None
             x = np.load(Path(folder, "x.npy"), mmap_mode="r")
         members = random(n, size, seed=0)
-        bags = Bags.from_members(x, members, labels=labels, classes=range(classes))
+        bags = Bags.from_members(x, members, truth=labels, classes=range(classes))
         model = build("mlp", bags)
         config = TrainConfig(epochs=epochs, batch_size=batch_size, device_memory=memory)
-        small = bags.subset(slice(0, max(1, 1000 // size)))
+        small = bags[: max(1, 1000 // size)]
         fit(build("mlp", small), small, config=TrainConfig(epochs=1))  # compiles, and warms up
         history, needed = watched(lambda: fit(model, bags, config=config))
     seconds = history["seconds"]

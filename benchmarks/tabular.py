@@ -36,7 +36,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from apportion import METHODS, Bags, LLPClassifier
-from apportion.data.columns import Columns
+from apportion.data.encoding import encode, learn_columns
 from apportion.study import protocols
 
 HERE = Path(__file__).parent
@@ -95,14 +95,14 @@ def run(job):
         given = _logistic(frame).fit(frame.iloc[instances], labels[instances])
         found, classes = given.predict_proba(test), given.classes_
     else:
-        columns = Columns.learn(frame)
-        x = columns.encode(frame)
+        columns = learn_columns(frame)
+        x = encode(columns, frame)
         if method == NETWORK:
             members = instances[:, None]
-        bags = Bags.from_members(x, members, labels=labels).without_labels()
+        bags = Bags.from_members(x, members, truth=labels).without_truth()
         classifier = LLPClassifier("fpl" if method == NETWORK else method, random_state=seed)
         classifier.device = "cpu"
-        found, classes = classifier.fit(bags).predict_proba(columns.encode(test)), bags.classes
+        found, classes = classifier.fit(bags).predict_proba(encode(columns, test)), bags.classes
     positive = found[:, 1]
     return {
         "dataset": name,

@@ -36,15 +36,15 @@ def search(seed: int = 0) -> tuple[GridSearchCV, list[float]]:
     accuracies = []
     for setting in found.cv_results_["params"]:
         fitted = LLPClassifier(**setting, random_state=seed).fit(x, bags=bags, proportions=counts)
-        accuracies.append(fitted.score(data.x_test, data.labels_test))
+        accuracies.append(fitted.score(data.x_test, data.truth_test))
     return found, accuracies
 
 
 def bags_of_digits(data: Benchmark, seed: int) -> tuple[Any, Any, dict[int, Any]]:
     """Sort digits into bags of different proportions: rows, bag ids, and a table of counts."""
     rng = np.random.default_rng(seed)
-    order = np.argsort(data.labels + 4 * rng.random(len(data.labels)))
-    x, labels = data.x[order], data.labels[order]
+    order = np.argsort(data.truth + 4 * rng.random(len(data.truth)))
+    x, labels = data.x[order], data.truth[order]
     bags = np.arange(len(x)) // 64
     counts = {bag: np.bincount(labels[bags == bag], minlength=10) for bag in np.unique(bags)}
     return x, bags, counts

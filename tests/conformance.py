@@ -53,7 +53,7 @@ def toy_bags(sizes: tuple[int, ...] = MIXED, *, seed: int = 0, spread: float = 0
         + 2 * np.stack([np.cos(angle), np.sin(angle)], axis=1)
         + spread * rng.normal(size=(len(bag), 2))
     )
-    return Bags.from_rows(x.astype(np.float32), bag, labels=truth, classes=[0, 1, 2])
+    return Bags.from_rows(x.astype(np.float32), bag, truth=truth, classes=[0, 1, 2])
 
 
 def toy_network(
@@ -216,7 +216,7 @@ def meets_the_counts(given: Given) -> None:
     """Wherever labels are decided, every bag has exactly its counts, from the start to the end."""
     bags = toy_bags()
     method = method_for(given, bags)
-    started = method.start(bags.without_labels(), epochs=3, device=CPU, seed=0, threads=1)
+    started = method.start(bags.without_truth(), epochs=3, device=CPU, seed=0, threads=1)
     found = train(toy_network(bags), bags, method)
     if started.labels is None:
         assert found.labels == []
@@ -264,7 +264,7 @@ def goes_on_from_its_state(given: Given) -> None:
     trained = train(toy_network(bags), bags, method)
     state = {name: value.clone() for name, value in trained.supervision.state_dict().items()}
     assert all(isinstance(value, Tensor) for value in state.values())
-    fresh = method.start(bags.without_labels(), epochs=3, device=CPU, seed=0, threads=1)
+    fresh = method.start(bags.without_truth(), epochs=3, device=CPU, seed=0, threads=1)
     fresh.load_state_dict(state)
 
     batch = next(batches(bags))
@@ -314,7 +314,7 @@ def takes_rows_in_several_bags(given: Given) -> None:
     rng = np.random.default_rng(0)
     x, truth = rng.normal(size=(9, 2)).astype(np.float32), rng.integers(3, size=9)
     members = {"a": [0, 1, 2, 3], "b": [3, 4, 1, 5, 0], "c": [8, 3], "d": [3]}
-    bags = Bags.from_members(x, members, labels=truth, classes=[0, 1, 2])
+    bags = Bags.from_members(x, members, truth=truth, classes=[0, 1, 2])
     found = train(toy_network(bags), bags, method_for(given, bags), bags)
     assert np.isfinite(found.history["loss"]).all()
     assert all(counts_of(labels, bags) == bags.counts.tolist() for labels in found.labels)
@@ -333,9 +333,9 @@ def never_sees_the_truth(given: Given) -> None:
     others = np.random.default_rng(1).integers(3, size=bags.n_instances)
     one, none, noise = (
         train(toy_network(bags), b, method_for(given, bags), b)
-        for b in (bags, bags.without_labels(), replace(bags, labels=others))
+        for b in (bags, bags.without_truth(), replace(bags, truth=others))
     )
-    assert one.bags.labels is None
+    assert one.bags.truth is None
     assert same(one, none)
     assert same(one, noise)
 

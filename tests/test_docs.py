@@ -40,7 +40,7 @@ def test_code_block_runs(code):
     rng = np.random.default_rng(0)
     labels = rng.integers(3, size=60)
     x = rng.normal(size=(60, 4)) + labels[:, None]
-    bags = Bags.from_rows(x, np.arange(60) // 10, labels=labels)
+    bags = Bags.from_rows(x, np.arange(60) // 10, truth=labels)
     train, valid, _ = bags.split(0.3, seed=0)
     names: dict[str, Any] = {"train": train, "valid": valid, "model": build("mlp", train)}
     with own_threads(1):  # steps this small are taken faster by one

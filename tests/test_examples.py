@@ -15,7 +15,7 @@ def test_every_example_is_tested_here():
     assert [file.name for file in EXAMPLES.glob("*.py")] == ["choose_eta.py"]
 
 
-def test_a_good_eta_is_found_without_labels():
+def test_a_good_eta_is_found_without_truth():
     example = runpy.run_path(str(EXAMPLES / "choose_eta.py"))
     with own_threads(1), sklearn.config_context(enable_metadata_routing=True):
         search, accuracies = example["search"]()

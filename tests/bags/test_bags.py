@@ -147,7 +147,7 @@ def test_from_rows_of_every_kind_of_table():
         assert bags.counts.tolist() == list(counts.values())
         assert bags.proportions == pytest.approx(FRAME.to_numpy())
         assert bags.rows(-1).tolist() == [0, 2, 4, 5]
-        assert bags.labels is None
+        assert bags.truth is None
     assert Bags.from_rows(X, BAG, TABLE).classes == (0, 1, 2)
     assert (bags.n_bags, bags.n_instances, bags.n_rows, bags.n_classes) == (2, 6, 6, 3)
 
@@ -238,26 +238,26 @@ def test_proportions_are_kept_as_given():
 
 def test_labels_alone_give_the_counts():
     labels = ["y", "n", "n", "n", "y", "n"]
-    bags: Any = Bags.from_rows(X, BAG, labels=labels)
+    bags: Any = Bags.from_rows(X, BAG, truth=labels)
     assert bags.ids == ("b", "a")
     assert bags.classes == ("n", "y")
     assert bags.counts.tolist() == [[2, 2], [2, 0]]
     assert bags.proportions.tolist() == [[0.5, 0.5], [1, 0]]
-    assert [bags.classes[code] for code in bags.labels] == [labels[row] for row in bags.index]
-    assert Bags.from_rows(X, BAG, labels=labels, classes="yzn").counts.tolist() == [
+    assert [bags.classes[code] for code in bags.truth] == [labels[row] for row in bags.index]
+    assert Bags.from_rows(X, BAG, truth=labels, classes="yzn").counts.tolist() == [
         [2, 0, 2],
         [0, 0, 2],
     ]
-    assert Bags.from_rows(X, BAG, labels=[0, "n", 0, 0, 0, 0]).classes == (0, "n")
+    assert Bags.from_rows(X, BAG, truth=[0, "n", 0, 0, 0, 0]).classes == (0, "n")
 
 
 def test_labels_may_contradict_the_counts():
-    bags: Any = Bags.from_rows(X, BAG, FRAME, labels=["mild"] * 6)
-    assert bags.labels.tolist() == [1] * 6
+    bags: Any = Bags.from_rows(X, BAG, FRAME, truth=["mild"] * 6)
+    assert bags.truth.tolist() == [1] * 6
     assert bags.counts.tolist() == [[1, 1, 0], [1, 1, 2]]
     assert bags.describe().bags_off_truth == 2
-    assert bags.without_labels().labels is None
-    assert bags.without_labels().x is X
+    assert bags.without_truth().truth is None
+    assert bags.without_truth().x is X
 
 
 def test_x_is_never_copied(tmp_path):
@@ -268,7 +268,7 @@ def test_x_is_never_copied(tmp_path):
     for x in (on_disk, tensor, parts):
         bags = Bags.from_rows(x, BAG, TABLE)
         split = bags.split(0.5, seed=0)
-        for derived in (bags, bags.subset([0]), bags.without_labels(), split.train, split.held_out):
+        for derived in (bags, bags[[0]], bags.without_truth(), split.train, split.held_out):
             assert derived.x is x
     listed = Bags.from_rows((X, X.tolist()), BAG, TABLE).x
     assert listed[0] is X
@@ -309,7 +309,7 @@ def test_an_error_names_the_bag_the_number_and_the_remedy():
         ({"proportions": {"a": [1, np.nan, 1], "b": [2, 2, 0]}, "counts": True}, "class 1 is nan"),
         ({"proportions": {"a": TABLE["a"]}}, r"(?s)bag 'b' \(4 rows\) is unknown.*'a'.*Add it to"),
         ({"proportions": {**TABLE, "c": [1, 0, 0]}}, "bag 'c' has 0 instances"),
-        ({"proportions": pd.concat([FRAME, FRAME[:1]])}, "bag 'a' is there 2 times"),
+        ({"proportions": pd.concat([FRAME, FRAME[:1]])}, "bag 'a' occurs 2 times"),
         ({"proportions": {**TABLE, "b": [0.5, 0.5]}}, r"bag 'b' has values for 2 classes"),
         ({"proportions": {"a": {0: 0.5, 1: 0.5}, "b": {0: 1}}}, r"bag 'b' .* 1 class \(0\), but"),
         ({"proportions": {"a": {0: 0.5, 1: 0.5}, "b": [0, 1, 0]}}, "bag 'b' has values for 3 cl"),
@@ -317,16 +317,16 @@ def test_an_error_names_the_bag_the_number_and_the_remedy():
         ({"proportions": {"a": 0.5, "b": 0.5}}, r"the table is of shape \(2,\)"),
         ({"proportions": FRAME[[]]}, r"the table is of shape \(2, 0\)"),
         ({"proportions": {}}, r"the table is of shape \(0,\)"),
-        ({"proportions": None}, "neither proportions nor labels"),
+        ({"proportions": None}, "neither proportions nor truth"),
         ({"proportions": FRAME, "classes": ["none", "mild", "dire", "severe"]}, "'dire' is not a"),
         ({"proportions": FRAME, "classes": ["none", "mild"]}, "'severe' is in the table, but not"),
         ({"classes": ["none", "mild"]}, "class 'none' is not a column"),
-        ({"classes": ["none", "mild", "mild"]}, "class 'mild' is there 2 times"),
-        ({"proportions": FRAME, "classes": ["none", "mild", "severe", "none"]}, "'none' is there"),
-        ({"proportions": FRAME.set_axis(["p", "q", "p"], axis=1)}, "class 'p' is there 2 times"),
-        ({"labels": [0, 1, 2, 0, 7, 7]}, r"label 7 \(2 rows\) is unknown\.\n  known: 0, 1, 2"),
-        ({"labels": [0, 1, 2]}, r"6 rows, but the labels are of shape \(3,\)"),
-        ({"labels": [0, 1, 2, None, 0, 0]}, "label of 1 row is missing; row 3"),
+        ({"classes": ["none", "mild", "mild"]}, "class 'mild' occurs 2 times"),
+        ({"proportions": FRAME, "classes": ["none", "mild", "severe", "none"]}, "'none' occurs"),
+        ({"proportions": FRAME.set_axis(["p", "q", "p"], axis=1)}, "class 'p' occurs 2 times"),
+        ({"truth": [0, 1, 2, 0, 7, 7]}, r"label 7 \(2 rows\) is unknown\.\n  known: 0, 1, 2"),
+        ({"truth": [0, 1, 2]}, r"6 rows, but the labels are of shape \(3,\)"),
+        ({"truth": [0, 1, 2, None, 0, 0]}, "label of 1 row is missing; row 3"),
         ({"bag": BAG[:5]}, r"6 rows, but the bag ids are of shape \(5,\)"),
         ({"bag": np.zeros((6, 1))}, r"of shape \(6, 1\)"),
         ({"bag": [*BAG[:4], None, np.nan]}, r"(?s)bag id of 2 rows is missing; row 4.*leave these"),
@@ -354,11 +354,11 @@ def test_from_rows_refuses(change, message):
 def test_from_members_shares_rows_and_keeps_their_order():
     members: Any = {"left": [3, 0, 1], "right": np.array([3, 5], dtype=np.uint8)}
     table = {"right": {"y": 0, "n": 2}, "left": {"y": 2, "n": 1}}
-    bags: Any = Bags.from_members(X, members, table, counts=True, labels=list("yynnyn"))
+    bags: Any = Bags.from_members(X, members, table, counts=True, truth=list("yynnyn"))
     assert bags.x is X
     assert bags.ids == ("right", "left")
     assert bags.index.tolist() == [3, 5, 3, 0, 1]
-    assert bags.labels.tolist() == [1, 1, 1, 0, 0]
+    assert bags.truth.tolist() == [1, 1, 1, 0, 0]
     assert bags.counts.tolist() == [[0, 2], [2, 1]]
     summary = bags.describe()
     assert (summary.repeated_rows, summary.unused_rows, summary.bags_off_truth) == (1, 2, 0)
@@ -368,7 +368,7 @@ def test_from_members_takes_an_array_of_equal_bags():
     bags = Bags.from_members(X, np.array([[0, 1], [1, 2], [4, 5]]), np.full((3, 2), 0.5))
     assert bags.ids == (0, 1, 2)
     assert bags.index.tolist() == [0, 1, 1, 2, 4, 5]
-    assert Bags.from_members(X, np.array([[0, 1], [2, 3]]), labels=[1] * 6).classes == (1,)
+    assert Bags.from_members(X, np.array([[0, 1], [2, 3]]), truth=[1] * 6).classes == (1,)
 
 
 @pytest.mark.parametrize(
@@ -390,7 +390,7 @@ def test_from_members_takes_an_array_of_equal_bags():
 @pytest.mark.parametrize("labels", [None, [0] * 6])
 def test_from_members_refuses(members, message, labels):
     with pytest.raises(BagError, match=message):
-        Bags.from_members(X, members, TABLE, labels=labels)
+        Bags.from_members(X, members, TABLE, truth=labels)
 
 
 # --------------------------------------------------------------------------------- raw fields
@@ -404,7 +404,7 @@ FIELDS: dict[str, Any] = {
     "counts": np.array([[1, 1], [2, 0]]),
     "classes": ("n", "y"),
     "ids": ("a", "b"),
-    "labels": np.array([0, 1, 0, 0]),
+    "truth": np.array([0, 1, 0, 0]),
 }
 
 
@@ -431,13 +431,13 @@ def test_fields_that_agree_are_taken():
         ("counts", np.array([[1, 1], [3, 0]]), "bag 'b' has 2 instances, but its counts sum to 3"),
         ("counts", np.array([[3, -1], [2, 0]]), "bag 'a' .* class 'y' is -1"),
         ("counts", np.array([[1, 1], [2, 0]], dtype=np.int32), "counts must be .* int64"),
-        ("classes", ("n", "n"), "class 'n' is there 2 times"),
+        ("classes", ("n", "n"), "class 'n' occurs 2 times"),
         ("classes", (), "2 bags and 0 classes"),
-        ("ids", ("a", "a"), "bag 'a' is there 2 times"),
+        ("ids", ("a", "a"), "bag 'a' occurs 2 times"),
         ("ids", (), "0 bags and 2 classes"),
-        ("labels", np.array([0, 1, 0, 2]), "labels run from 0 to 2, but there are 2 classes"),
-        ("labels", np.array([0, 1, 0, -1]), "labels run from -1 to 1"),
-        ("labels", np.array([0, 1, 0]), r"labels must be of shape \(4,\)"),
+        ("truth", np.array([0, 1, 0, 2]), "truth runs from 0 to 2, but there are 2 classes"),
+        ("truth", np.array([0, 1, 0, -1]), "truth runs from -1 to 1"),
+        ("truth", np.array([0, 1, 0]), r"truth must be of shape \(4,\)"),
     ],
 )
 def test_fields_that_disagree_are_refused(field, value, message):
@@ -454,7 +454,7 @@ def many_bags(n=40, size=5, *, shared=0, seed=0):
     rng = np.random.default_rng(seed)
     labels = rng.integers(0, 3, n * size)
     return Bags.from_members(
-        np.arange(n * size), np.array(members), labels=labels, classes=[0, 1, 2]
+        np.arange(n * size), np.array(members), truth=labels, classes=[0, 1, 2]
     )
 
 
@@ -471,19 +471,19 @@ def many_bags(n=40, size=5, *, shared=0, seed=0):
 def test_subset(which, ids):
     labels = np.array([0, 1, 1, 0, 1, 1, 0, 0])
     members = {0: [7, 1], 1: [0], 2: [3, 4, 7], 3: [2, 6]}
-    bags = Bags.from_members(np.arange(8), members, labels=labels)
-    part: Any = bags.subset(which)
+    bags = Bags.from_members(np.arange(8), members, truth=labels)
+    part: Any = bags[which]
     assert part.x is bags.x
     assert part.ids == ids
     for i, bag in enumerate(ids):
         assert part.rows(i).tolist() == members[bag]
         assert part.counts[i].tolist() == bags.counts[bag].tolist()
         assert part.proportions[i].tolist() == bags.proportions[bag].tolist()
-    assert part.labels.tolist() == labels[part.index].tolist()
-    with pytest.raises(BagError, match="0 bags"):
-        bags.subset([])
-    with pytest.raises(BagError, match="bag 1 is there 2 times"):
-        bags.subset([1, 1])
+    assert part.truth.tolist() == labels[part.index].tolist()
+    with pytest.raises(BagError, match="0 of the bags"):
+        bags[[]]
+    with pytest.raises(BagError, match="position 1 occurs 2 times"):
+        bags[[1, 1]]
 
 
 @pytest.mark.parametrize(

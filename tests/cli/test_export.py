@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from apportion import LLPClassifier
-from apportion.data.columns import Columns
+from apportion.bags.columns import Columns
+from apportion.data.encoding import encode, learn_columns
 from tests.cli.wards_on_disk import QUICK, run, voters, write
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
@@ -26,7 +27,7 @@ def test_the_file_is_enough_to_predict_rows(tmp_path):
     frame = voters(60, seed=9).assign(job=["cook", "pilot", None] * 20)  # unknown and missing ones
     columns = Columns.from_dict(json.loads(about["columns"]))
     with pytest.warns(UserWarning, match="pilot"):
-        numbers, codes = columns.encode(frame)
+        numbers, codes = encode(columns, frame)
     (found,) = session.run(["probabilities"], {"numbers": numbers, "codes": codes})
     classifier = LLPClassifier.load(tmp_path / "a", device="cpu")
     with pytest.warns(UserWarning, match="pilot"):
@@ -62,10 +63,10 @@ def encoded_by_its_words(columns, frame):
 def test_the_encoding_in_words_is_the_encoding():
     frame = voters().assign(when=1.7e9 + np.arange(400) % 7)  # seconds, which are shifted
     frame.loc[3, "job"] = None
-    columns = Columns.learn(frame[["when", "age", "job"]])
+    columns = learn_columns(frame[["when", "age", "job"]])
     assert columns.shifted == ("when",)
     assert columns.gaps == ("age",)
-    numbers, codes = columns.encode(frame)
+    numbers, codes = encode(columns, frame)
     by_words = encoded_by_its_words(json.loads(json.dumps(columns.to_dict())), frame)
     np.testing.assert_allclose(by_words[0], numbers, rtol=1e-6)
     np.testing.assert_array_equal(by_words[1], codes)

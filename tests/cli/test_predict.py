@@ -171,7 +171,7 @@ def test_mistakes_are_named_and_nothing_is_left(trained, monkeypatch, arguments,
     frame.iloc[:0].to_csv("nothing.csv", index=False)
     pd.read_csv("wards.csv").iloc[1:].to_csv("few.csv", index=False)
     if "library" in arguments and not (trained / "library").exists():
-        bags = Bags.from_rows(np.eye(4), [0, 0, 1, 1], labels=list("abab"))
+        bags = Bags.from_rows(np.eye(4), [0, 0, 1, 1], truth=list("abab"))
         config = TrainConfig(epochs=1, device="cpu", threads=1)
         fit(build("mlp", bags), bags, config=config, run=trained / "library")
     out = [] if "--out" in arguments else ["--out", "none.csv"]

@@ -220,7 +220,7 @@ def test_a_library_run_cannot_be_resumed_here(tmp_path):
     from apportion import Bags, fit
     from apportion.nets.build import build
 
-    bags = Bags.from_rows(np.eye(4), [0, 0, 1, 1], labels=list("abab"))
+    bags = Bags.from_rows(np.eye(4), [0, 0, 1, 1], truth=list("abab"))
     config = TrainConfig(epochs=1, device="cpu", threads=1)
     fit(build("mlp", bags), bags, config=config, run=tmp_path)
     result = run("train", "--resume", tmp_path)

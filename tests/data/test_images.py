@@ -60,8 +60,8 @@ def test_images_are_read_as_they_are(kind, tmp_path):
         np.testing.assert_array_equal(row, as_stored(pixels(seed)))
     assert (bags.ids, bags.classes) == (("n", "s"), ("cat", "dog"))
     assert [bags.rows(i).tolist() for i in range(2)] == [[0, 2], [1]]
-    assert bags.labels is not None
-    assert bags.labels.tolist() == [0, 1, 1]
+    assert bags.truth is not None
+    assert bags.truth.tolist() == [0, 1, 1]
 
 
 def test_proportions_may_be_a_file(tmp_path):

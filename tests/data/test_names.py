@@ -6,27 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apportion.data._names import Names, as_number, as_numbers, sorted_names
+from apportion.data._names import Names
 from apportion.errors import DataError
-
-
-@given(st.one_of(st.integers(), st.floats(allow_nan=False, allow_infinity=False)))
-def test_what_python_writes_is_a_number(number):
-    assert as_number(str(number)) == number
-    assert type(as_number(str(number))) is type(number)
-
-
-@pytest.mark.parametrize(
-    "text", ["007", "+7", " 7", "7 ", "1_0", "1e3", "nan", "inf", "", "x", "٧"]
-)
-def test_anything_else_is_text(text):
-    assert as_number(text) is None
-    assert as_numbers(["7", text]) is None
-
-
-def test_numbers_that_would_merge_are_text():
-    assert as_numbers(["7", "8.5"]) == [7, 8.5]
-    assert as_numbers(["7", "7.0"]) is None
 
 
 @given(st.lists(st.lists(st.sampled_from("abcde"), max_size=6), min_size=1, max_size=5))
@@ -54,8 +35,3 @@ def test_a_missing_name_is_refused_with_its_row():
     names = Names("rows.csv", "ward", "bag", from_csv=True)
     with pytest.raises(DataError, match=r"rows.csv: row 11 .* has no bag: .* column 'ward'"):
         names.add(pd.Series(["a", None, None]), np.arange(10, 13))
-
-
-def test_names_are_sorted_where_they_can_be():
-    assert sorted_names({"b": 1, "a": 2}) == ["a", "b"]
-    assert sorted_names([2, "a", 1]) == [2, "a", 1]

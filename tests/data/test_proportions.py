@@ -90,7 +90,7 @@ def test_numbers_in_a_long_csv_file_name_classes_in_their_order(tmp_path):
     (tmp_path / "long.csv").write_text("bag,class,value\n1,10,0.5\n1,9,0.5\n2,10,1\n")
     found = read(tmp_path / "long.csv")
     assert list(found.values.columns) == [9, 10]
-    assert (found.ids, found.numbers) == (["1", "2"], [1, 2])
+    assert found.ids == [1, 2]
 
 
 def test_the_index_names_bags_where_no_column_does():
@@ -174,10 +174,10 @@ def test_a_table_with_one_class_a_bag_is_long_if_it_says_so():
 # ---------------------------------------------------------------------------------------- splits
 
 
-def test_splits_are_known_by_all_names_of_a_bag(tmp_path):
+def test_splits_are_known_by_bag(tmp_path):
     path = tmp_path / "bags.csv"
     path.write_text("bag,split,yes,no\n1,train,1,0\n2,valid,0,1\n")
-    assert read_splits(path, "bag") == {"1": "train", "2": "valid", 1: "train", 2: "valid"}
+    assert read_splits(path, "bag") == {1: "train", 2: "valid"}
     path.write_text("bag,yes,no\n1,1,0\n")
     assert read_splits(path, "bag") == {}
 

@@ -13,7 +13,7 @@ import pytest
 
 from apportion.data import _pieces as pieces
 from apportion.data import _row_store as row_store
-from apportion.data.columns import Columns
+from apportion.data.encoding import encode, learn_columns
 from apportion.data.tables import read_bags
 from apportion.errors import DataError
 from tests.data.wards import same, wards
@@ -47,7 +47,7 @@ def test_a_store_is_left_as_it_was_if_rows_cannot_be_encoded(tmp_path, small_pie
     rows, table = wards()
     bad = rows.assign(dose=rows["dose"].where(rows.index != 50, np.inf))
     (tmp_path / "empty").mkdir()
-    options = {"bag": "ward", "proportions": table, "columns": Columns.learn(rows[["dose"]])}
+    options = {"bag": "ward", "proportions": table, "columns": learn_columns(rows[["dose"]])}
     for name in ("new", "empty"):
         with pytest.raises(DataError, match="rows: column 'dose' is inf in row 50 "):
             read_bags(bad, **options, store=tmp_path / name)
@@ -86,8 +86,8 @@ def test_large_tables_go_to_a_temporary_folder_that_is_removed(
         read = read_bags(rows, bag="ward", proportions=table, label="sick")
     (folder,) = tmp_path.iterdir()
     assert str(folder) in caplog.text
-    bags = read.bags.subset([0])
-    expected = read.columns.encode(rows)[0].copy()
+    bags = read.bags[[0]]
+    expected = encode(read.columns, rows)[0].copy()
     del read
     gc.collect()
     assert folder.exists()  # some of its rows are still in use

@@ -113,8 +113,8 @@ def test_rows_become_signals(kind, tmp_path):
     assert bags.classes == ("one", "two")
     assert [bags.rows(i).tolist() for i in range(2)] == [[1, 2, 4], [0, 3]]
     assert bags.counts.tolist() == [[1, 2], [1, 1]]
-    assert bags.labels is not None
-    assert bags.labels.tolist() == [1, 1, 0, 0, 1]
+    assert bags.truth is not None
+    assert bags.truth.tolist() == [1, 1, 0, 0, 1]
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet", "frame"])
@@ -135,13 +135,13 @@ def test_bags_and_classes_that_are_numbers_match_in_files(tmp_path):
         bags = read_signals(rows, proportions=shares, **NAMES)
         assert bags.ids == (10, 2)
         assert bags.counts.tolist() == [[2, 1], [1, 1]]
-        assert bags.labels is not None
-        assert bags.labels.tolist() == [0, 0, 1, 1, 0]
+        assert bags.truth is not None
+        assert bags.truth.tolist() == [0, 0, 1, 1, 0]
         counted = read_signals(rows, **NAMES)
         assert (counted.ids, counted.classes) == ((2, 10), (0, 1))
         by_dict = read_signals(rows, proportions={2: [1, 1], 10: [2, 1]}, counts=True, **NAMES)
-        assert by_dict.labels is not None
-        assert by_dict.labels.tolist() == [1, 0, 0, 0, 1]
+        assert by_dict.truth is not None
+        assert by_dict.truth.tolist() == [1, 0, 0, 0, 1]
 
 
 def test_names_of_other_kinds_stay_text(tmp_path):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from apportion.bags.bags import Bags
 from apportion.data import _pieces as pieces
-from apportion.data.columns import Columns
+from apportion.data.encoding import encode, learn_columns
 from apportion.data.tables import read_bags
 from apportion.errors import DataError
 from tests.data.wards import CLASSES, N, same, saved, wards
@@ -43,15 +43,15 @@ def test_every_form_gives_the_same_bags(tmp_path, small_pieces, form, table_form
     read = read_bags(source, bag="ward", proportions=given_table, label="sick")
     # What it should be, by plain pandas and one call of Bags.
     features = rows[["age", "job", "dose"]]
-    columns = Columns.learn(features)
+    columns = learn_columns(features)
     assert read.columns == columns
     expected = Bags.from_rows(
-        columns.encode(features), rows["ward"], by_ward, labels=rows["sick"].tolist()
+        encode(columns, features), rows["ward"], by_ward, truth=rows["sick"].tolist()
     )
     assert expected.describe().bags_off_truth == 0
     for a, b in zip(read.bags.x, expected.x, strict=True):
         np.testing.assert_array_equal(a, b)
-    for field in ("index", "offsets", "counts", "labels"):
+    for field in ("index", "offsets", "counts", "truth"):
         np.testing.assert_array_equal(getattr(read.bags, field), getattr(expected, field))
     np.testing.assert_allclose(read.bags.proportions, expected.proportions, rtol=1e-15)
     assert (read.bags.ids, read.bags.classes) == (expected.ids, expected.classes)
@@ -76,13 +76,13 @@ def test_without_a_table_labels_are_counted(tmp_path, small_pieces):
     read = read_bags(saved(rows, tmp_path / "rows.csv"), bag="ward", label="sick")
     assert read.bags.ids == tuple(rows["ward"].unique())
     assert read.bags.classes == CLASSES
-    assert read.bags.labels is not None
+    assert read.bags.truth is not None
     for k, ward in enumerate(read.bags.ids):
         own = rows.index[rows["ward"] == ward]
         assert read.bags.rows(k).tolist() == own.tolist()
         counts = rows["sick"][own].value_counts().reindex(CLASSES, fill_value=0)
         assert read.bags.counts[k].tolist() == counts.tolist()
-    assert [CLASSES[c] for c in read.bags.labels] == rows["sick"][read.bags.index].tolist()
+    assert [CLASSES[c] for c in read.bags.truth] == rows["sick"][read.bags.index].tolist()
     assert read.columns.names == ("age", "job", "dose")
 
 
@@ -106,7 +106,7 @@ def test_counts_and_normalize_go_to_bags():
     counted = pd.crosstab(rows["ward"], rows["sick"])
     read = read_bags(rows, bag="ward", proportions=counted, counts=True)
     assert read.bags.counts.tolist() == counted.to_numpy().tolist()
-    assert read.bags.labels is None
+    assert read.bags.truth is None
     doubled = read_bags(rows, bag="ward", proportions=2 * counted, normalize=True)
     assert doubled.bags.counts.tolist() == counted.to_numpy().tolist()
     assert "sick" in doubled.columns.names
@@ -140,9 +140,9 @@ def test_what_apportion_bag_writes_is_read_by_split(tmp_path, small_pieces, form
         np.testing.assert_allclose(read.bags.proportions, own[list(CLASSES)])
         # Only their rows are there, and only those of the training bags were learned from.
         mine = rows[rows["bag"].isin(own["bag"])]
-        np.testing.assert_array_equal(read.bags.x[0], train.columns.encode(mine)[0])
+        np.testing.assert_array_equal(read.bags.x[0], encode(train.columns, mine)[0])
         assert mine["bag"].to_numpy()[read.bags.rows(0)].tolist() == [own["bag"].iloc[0]] * 6
-    assert train.columns == Columns.learn(
+    assert train.columns == learn_columns(
         rows[rows["bag"].isin(train.bags.ids)][["age", "job", "dose"]]
     )
     assert train.columns != everything.columns
@@ -161,14 +161,14 @@ def test_rows_of_another_split_may_be_anything(small_pieces):
     with pytest.raises(DataError, match=f"'dose' is inf in row {last} "):
         read_bags(odd, **options)
     with pytest.raises(DataError, match=f"'dose' is inf in row {last} "):
-        read_bags(odd, **options, columns=Columns.learn(rows[["dose"]]))
+        read_bags(odd, **options, columns=learn_columns(rows[["dose"]]))
     rows.loc[last, "sick"] = None
     with pytest.raises(DataError, match=f"row {last} .* has no label"):
         read_bags(rows, **options)
 
 
 def test_digits_of_a_csv_file_are_text_where_text_was_learned(tmp_path):
-    columns = Columns.learn(pd.DataFrame({"code": ["1", "2", "02"]}))
+    columns = learn_columns(pd.DataFrame({"code": ["1", "2", "02"]}))
     rows = pd.DataFrame({"bag": ["a"] * 4, "code": ["2", "02", None, "1"]})
     path = saved(rows, tmp_path / "rows.csv")
     read = read_bags(path, bag="bag", proportions={"a": [1.0]}, columns=columns)
@@ -188,7 +188,7 @@ def test_columns_may_be_chosen_or_learned_before(tmp_path, small_pieces):
             saved(other, tmp_path / "other.csv"),
             bag="ward",
             proportions=table,
-            columns=Columns.learn(rows[["job", "age"]]),
+            columns=learn_columns(rows[["job", "age"]]),
         )
     assert len(caught) == 1
     assert caught[0].filename == __file__
@@ -258,11 +258,11 @@ def test_bags_are_matched_as_numbers_if_they_are_and_as_text_otherwise(
     assert read.bags.rows(0).tolist() == [first, first + 2]
 
 
-def test_text_in_a_frame_makes_text_of_a_file(tmp_path):
+def test_bags_are_called_as_in_the_table_of_proportions(tmp_path):
     table = pd.DataFrame({"bag": [7, 12], "yes": 0.5, "no": 0.5})
     rows = pd.DataFrame({"bag": ["12", "7"] * 2, "x": range(4)})
     read = read_bags(rows, bag="bag", proportions=saved(table, tmp_path / "table.csv"))
-    assert read.bags.ids == ("7", "12")
+    assert read.bags.ids == (7, 12)
     assert read.bags.rows(0).tolist() == [1, 3]
     other = read_bags(
         saved(rows, tmp_path / "rows.csv"), bag="bag", proportions=table.astype({"bag": str})
@@ -270,14 +270,13 @@ def test_text_in_a_frame_makes_text_of_a_file(tmp_path):
     assert other.bags.ids == ("7", "12")
 
 
-@pytest.mark.parametrize(
-    ("in_rows", "in_table"), [(["7", "12"], [7, 12]), ([7, 12], ["7", "12"]), (["007"], [7])]
-)
-def test_text_and_numbers_are_told_apart_in_frames(in_rows, in_table):
+@pytest.mark.parametrize(("in_rows", "in_table"), [(["7", "12"], [7, 12]), ([7, 12], ["7", "12"])])
+def test_text_and_numbers_of_frames_meet_if_they_are_written_alike(in_rows, in_table):
     table = pd.DataFrame({"bag": in_table, "yes": 1.0})
     rows = pd.DataFrame({"bag": in_rows, "x": 1.0})
-    with pytest.raises(DataError, match=r"row 0 .* not in proportions(.|\n)*astype\(str\)"):
-        read_bags(rows, bag="bag", proportions=table)
+    assert list(read_bags(rows, bag="bag", proportions=table).bags.ids) == in_table
+    with pytest.raises(DataError, match=r"row 0 .* not in proportions"):
+        read_bags(rows.assign(bag="007"), bag="bag", proportions=table)
 
 
 def test_ids_and_classes_of_other_types_keep_them():
@@ -290,8 +289,8 @@ def test_ids_and_classes_of_other_types_keep_them():
     wide = pd.DataFrame({0: [0.0, 1.0], 1: [1.0, 0.0]}, index=["b", "a"])
     read = read_bags(categories, bag="bag", proportions=wide, label="truth")
     assert (read.bags.ids, read.bags.classes) == (("b", "a"), (0, 1))
-    assert read.bags.labels is not None
-    assert read.bags.labels.tolist() == [1, 0]
+    assert read.bags.truth is not None
+    assert read.bags.truth.tolist() == [1, 0]
 
 
 def test_labels_find_their_class_by_its_text(tmp_path):
@@ -300,5 +299,5 @@ def test_labels_find_their_class_by_its_text(tmp_path):
     for source in (rows, saved(rows, tmp_path / "r.csv"), saved(rows, tmp_path / "r.parquet")):
         read = read_bags(source, bag="bag", proportions=table, label="truth")
         assert read.bags.classes == ("1", "0")
-        assert read.bags.labels is not None
-        assert read.bags.labels.tolist() == [0, 1, 0]
+        assert read.bags.truth is not None
+        assert read.bags.truth.tolist() == [0, 1, 0]

@@ -4,8 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from apportion.bags.columns import Columns
 from apportion.data import _pieces as pieces
-from apportion.data.columns import Columns
+from apportion.data.encoding import learn_columns
 from apportion.data.tables import read_bags
 from apportion.errors import BagError, DataError
 from tests.data.wards import saved, wards
@@ -58,14 +59,14 @@ def test_refusals_name_file_row_bag_and_remedy(tmp_path, small_pieces, form):
     assert "Did you mean 'ward'?" in message(bag="wrd")
     assert f"{rows_file} has no column 'sik'" in message(label="sik")
     assert f"{rows_file} has no column 'aeg'" in message(columns=["aeg"])
-    learned = Columns.learn(rows.assign(height=1)[["age", "height"]])
+    learned = learn_columns(rows.assign(height=1)[["age", "height"]])
     assert f"{rows_file} has no column 'height'" in message(columns=learned)
     assert "0 columns to learn from beside 'ward'" in message(rows[["ward"]])
     assert f"{rows_file} has 0 rows" in message(rows[:0])
     infinite = message(rows.assign(dose=rows["dose"].where(rows.index != 44, np.inf)))
     assert f"{rows_file}: column 'dose' is inf in row 44 " in infinite
     as_text = message(
-        rows.assign(age=rows["job"]), columns=Columns.learn(rows[["age"]]), label="sick"
+        rows.assign(age=rows["job"]), columns=learn_columns(rows[["age"]]), label="sick"
     )
     assert f"{rows_file}: column 'age' was numbers when learned" in as_text
     # What Bags refuses.

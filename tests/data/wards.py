@@ -41,7 +41,7 @@ def same(one, other):
     for a, b in zip(parts(one.bags.x), parts(other.bags.x), strict=True):
         assert a.dtype == b.dtype
         np.testing.assert_array_equal(a, b)
-    for field in ("index", "offsets", "proportions", "counts", "labels"):
+    for field in ("index", "offsets", "proportions", "counts", "truth"):
         np.testing.assert_array_equal(getattr(one.bags, field), getattr(other.bags, field))
     assert one.bags.ids == other.bags.ids
     assert one.bags.classes == other.bags.classes

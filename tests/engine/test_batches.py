@@ -376,8 +376,8 @@ def test_there_need_be_no_validation_and_no_test_bags():
 
 
 def test_instances_do_not_know_the_truth():
-    bags = replace(bags_of([2, 4]), labels=np.zeros(6, np.int64))
-    assert on_cpu(bags).bags.labels is None
+    bags = replace(bags_of([2, 4]), truth=np.zeros(6, np.int64))
+    assert on_cpu(bags).bags.truth is None
 
 
 def test_read_only_arrays_are_taken_and_left_alone():

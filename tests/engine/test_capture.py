@@ -43,7 +43,7 @@ def images(sizes: tuple[int, ...] = (16,) * 12) -> Bags:
     bag = np.repeat(np.arange(len(sizes)), sizes)
     truth = rng.integers(3, size=len(bag))
     x = rng.integers(256, size=(len(bag), 3, 32, 32), dtype=np.uint8)
-    return Bags.from_rows(x, bag, labels=truth, classes=[0, 1, 2])
+    return Bags.from_rows(x, bag, truth=truth, classes=[0, 1, 2])
 
 
 def steps_taken(

@@ -159,7 +159,7 @@ def test_a_table_may_hold_more_bags_than_the_rows_do():
 def test_bags_may_share_rows():
     X, _, _, names = problem()
     members = rand(names, 20, 40, seed=0).members
-    bags = Bags.from_members(X, members, labels=names)
+    bags = Bags.from_members(X, members, truth=names)
     classifier = fitted(bags)
     assert np.mean(classifier.predict(X) == names) > 0.9
     assert classifier.pseudo_labels_.shape == (800,)
@@ -215,7 +215,7 @@ def test_modules_of_the_caller():
     seen = []
 
     def make(train):
-        seen.append((train.n_bags, train.labels))
+        seen.append((train.n_bags, train.truth))
         return nn.Sequential(nn.Linear(3, 16), nn.ReLU(), nn.Linear(16, train.n_classes))
 
     by_callable = LLPClassifier(module=make, epochs=30, learning_rate=0.01, random_state=0)

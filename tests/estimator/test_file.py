@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from apportion import Bags, LLPClassifier, OnlinePseudoLabels, Run, TrainConfig, fit
-from apportion.data.columns import Columns
+from apportion.data.encoding import encode, learn_columns
 from apportion.engine.device import own_threads
 from apportion.errors import DataError, RunError
 from apportion.methods.base import describe
@@ -190,13 +190,13 @@ def test_a_file_that_lacks_something_is_named(tmp_path):
 def run_folder(tmp_path):
     """A finished run of a table, with its columns."""
     frame, ids, y = rows()
-    columns = Columns.learn(frame)
-    bags = Bags.from_rows(columns.encode(frame), ids, labels=y)
+    columns = learn_columns(frame)
+    bags = Bags.from_rows(encode(columns, frame), ids, truth=y)
     model = build("mlp", bags, categories=columns.codes)
     run = Run(tmp_path / "run")
     fit(model, bags, config=TrainConfig(epochs=2, device="cpu"), run=run)
     save_columns(run, columns)
-    return run.folder, model, columns.encode(frame)
+    return run.folder, model, encode(columns, frame)
 
 
 def test_the_model_of_a_run_is_a_classifier(run_folder):
@@ -230,7 +230,7 @@ def test_runs_that_have_no_model_to_use_say_why(run_folder, tmp_path):
 
 
 def test_a_network_of_the_users_own_is_named(tmp_path):
-    bags = Bags.from_rows(np.eye(4, dtype=np.float32), [0, 0, 1, 1], labels=[0, 1, 0, 1])
+    bags = Bags.from_rows(np.eye(4, dtype=np.float32), [0, 0, 1, 1], truth=[0, 1, 0, 1])
     fit(nn.Linear(4, 2), bags, config=TrainConfig(epochs=1, device="cpu"), run=tmp_path)
     with pytest.raises(RunError, match="none of apportion's"):
         LLPClassifier.load(tmp_path)

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from apportion import BagError, Bags, LLPClassifier
-from apportion.data.columns import Columns
+from apportion.data.encoding import learn_columns
 from apportion.data.tables import read_bags as read_table
 from apportion.errors import DataError
 from apportion.estimator.inputs import layout_of, read_instances
@@ -81,7 +81,7 @@ def test_bags_and_tables_bring_their_own():
     table = read_table(frame, bag="bag", proportions={"a": [0.5, 0.5], "b": [0.3, 0.7]})
     x, columns, _ = given(table)
     assert x is table.bags.x
-    assert columns == Columns.learn(frame[["u", "v"]])
+    assert columns == learn_columns(frame[["u", "v"]])
 
 
 @pytest.mark.parametrize(
@@ -251,9 +251,10 @@ def test_a_dict_that_scikit_learn_cut_to_a_list_is_refused():
 
 def test_ids_of_another_type_than_the_tables_are_shown():
     table = pd.DataFrame({"no": [0.5, 0.5], "yes": [0.5, 0.5]}, index=["1", "2"])
+    assert read_bags(X, None, [1, 2] * 3, table).ids == ("1", "2")  # written alike
     with pytest.raises(BagError) as caught:
-        read_bags(X, None, [1, 2] * 3, table)
-    assert "is 1 (int), and the first in the table '1' (str)" in str(caught.value)
+        read_bags(X, None, [1, 2] * 3, table.set_axis(["01", "02"]))
+    assert "is 1 (int), and the first in the table '01' (str)" in str(caught.value)
     assert "set_index" in str(caught.value)
 
 

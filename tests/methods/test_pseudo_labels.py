@@ -34,13 +34,13 @@ def bags_of(counts: Any) -> Bags:
     bag = np.repeat(np.arange(len(counts)), sizes)
     classes = range(counts.shape[1])
     return Bags.from_rows(
-        np.zeros((len(bag), 1)), bag, counts, counts=True, classes=classes, labels=truth
+        np.zeros((len(bag), 1)), bag, counts, counts=True, classes=classes, truth=truth
     )
 
 
 def start(bags: Bags, epochs: int = 10, seed: int = 0, **options: Any) -> Any:
     method = OnlinePseudoLabels(**options)
-    return method.start(bags.without_labels(), epochs=epochs, device=CPU, seed=seed, threads=1)
+    return method.start(bags.without_truth(), epochs=epochs, device=CPU, seed=seed, threads=1)
 
 
 def confidence_of(bags: Bags, seed: int = 0) -> Any:
@@ -90,10 +90,10 @@ def test_first_labels_are_equally_likely():
 @pytest.mark.parametrize("name", ["fpl", "fpl-plain", "greedy", "naive"])
 def test_first_labels_tell_nothing_of_the_truth_where_rows_are_stored_by_class(name):
     bags = bags_of([[500, 500], [250, 750]])
-    assert bags.labels is not None
-    first = METHODS[name].start(bags.without_labels(), epochs=9, device=CPU, seed=0).labels
+    assert bags.truth is not None
+    first = METHODS[name].start(bags.without_truth(), epochs=9, device=CPU, seed=0).labels
     assert first is not None
-    right = (first.numpy() == bags.labels).mean()
+    right = (first.numpy() == bags.truth).mean()
     chance = np.mean([0.5, 0.25**2 + 0.75**2])
     assert abs(right - chance) < 5 * 0.5 / math.sqrt(2000)
 
@@ -111,7 +111,7 @@ def test_bags_that_are_alike_do_not_get_the_same_first_labels():
 
 @pytest.mark.parametrize("dtype", [np.int64, np.int32, np.uint8, np.uint64])
 def test_first_labels_of_the_caller_are_taken(dtype):
-    wanted = SMALL.labels
+    wanted = SMALL.truth
     assert wanted is not None
     state = start(SMALL, first=wanted.astype(dtype))
     assert state.labels.tolist() == wanted.tolist()
@@ -119,17 +119,17 @@ def test_first_labels_of_the_caller_are_taken(dtype):
 
 
 def test_first_labels_may_be_a_list():
-    assert SMALL.labels is not None
-    assert start(SMALL, first=SMALL.labels.tolist()).labels.tolist() == SMALL.labels.tolist()
+    assert SMALL.truth is not None
+    assert start(SMALL, first=SMALL.truth.tolist()).labels.tolist() == SMALL.truth.tolist()
 
 
 def test_first_labels_of_the_caller_stay_as_they_are():
-    assert SMALL.labels is not None
-    first = SMALL.labels.copy()
+    assert SMALL.truth is not None
+    first = SMALL.truth.copy()
     state = start(SMALL, first=first, eta=3)
     state.epoch_end(1, confidence_of(SMALL))
     assert state.labels.tolist() != first.tolist()
-    assert first.tolist() == SMALL.labels.tolist()
+    assert first.tolist() == SMALL.truth.tolist()
 
 
 def test_first_labels_that_break_the_counts_are_refused_by_bag_and_number():
@@ -165,8 +165,8 @@ def test_first_labels_of_another_shape_or_type_are_refused(first, says):
 
 @pytest.mark.parametrize(("value", "says"), [(3, "from 0 to 3"), (-1, "from -1 to 2")])
 def test_first_labels_that_are_no_class_are_refused(value, says):
-    assert SMALL.labels is not None
-    first = SMALL.labels.copy()
+    assert SMALL.truth is not None
+    first = SMALL.truth.copy()
     first[0] = value
     with pytest.raises(BagError, match=f"(?s){says}.*between 0 and 2"):
         start(SMALL, first=first)
@@ -250,14 +250,14 @@ def test_decisions_do_not_depend_on_threads(name):
 
 
 def test_a_network_that_is_sure_of_labels_that_meet_the_counts_is_followed():
-    assert SMALL.labels is not None
-    sure = torch.nn.functional.one_hot(torch.from_numpy(SMALL.labels), 3).float()
+    assert SMALL.truth is not None
+    sure = torch.nn.functional.one_hot(torch.from_numpy(SMALL.truth), 3).float()
     for options in ({}, {"accumulate": False}, {"unlikelihood": "plain"}):
         state = start(SMALL, eta=0, **options)
         state.epoch_end(1, sure)
         # By Eq. 2 the label that was played costs no more than one the network is as unsure of.
         state.epoch_end(2, sure)
-        assert state.labels.tolist() == SMALL.labels.tolist()
+        assert state.labels.tolist() == SMALL.truth.tolist()
 
 
 def test_what_is_logged_is_the_share_of_labels_that_changed():
@@ -272,13 +272,13 @@ def test_what_is_logged_is_the_share_of_labels_that_changed():
 def test_naive_forgets_and_greedy_does_not():
     first, second = confidence_of(SMALL, 1), confidence_of(SMALL, 2)
     other = confidence_of(SMALL, 3)
-    assert SMALL.labels is not None
+    assert SMALL.truth is not None
     ends: dict[str, list[Any]] = {"naive": [], "greedy": []}
     for name, found in ends.items():
         for past in (first, other):
             state: Any = METHODS[name].start(SMALL, epochs=9, device=CPU, seed=0)
             state.epoch_end(1, past)
-            state.labels.copy_(torch.from_numpy(SMALL.labels))  # so that only the past differs
+            state.labels.copy_(torch.from_numpy(SMALL.truth))  # so that only the past differs
             state.epoch_end(2, second)
             found.append(state.labels.tolist())
     assert ends["naive"][0] == ends["naive"][1]
@@ -368,7 +368,7 @@ def test_settings_that_there_are_not_are_answered_with_those_there_are(option, s
 def test_only_labels_that_are_to_be_decided_first_ask_for_it():
     assert start(SMALL, first="decide").decides_first
     assert not start(SMALL).decides_first
-    assert not start(SMALL, first=SMALL.labels).decides_first
+    assert not start(SMALL, first=SMALL.truth).decides_first
 
 
 def test_prices_are_part_of_the_state():

@@ -15,7 +15,8 @@ from torch import nn
 
 import apportion
 from apportion import Bags
-from apportion.data.columns import Columns
+from apportion.bags.columns import Columns
+from apportion.data.encoding import encode, learn_columns
 from apportion.errors import ApportionError, RunError
 from apportion.model import onnx as export
 from apportion.model._onnx_graph import on_cpu
@@ -272,9 +273,9 @@ FRAME = pd.DataFrame(
 
 
 def of_a_table():
-    columns = Columns.learn(FRAME)
-    x = columns.encode(FRAME)
-    model = build("mlp", Bags.from_rows(x, list("aabb"), labels=[0, 1, 0, 1]), hidden=[8])
+    columns = learn_columns(FRAME)
+    x = encode(columns, FRAME)
+    model = build("mlp", Bags.from_rows(x, list("aabb"), truth=[0, 1, 0, 1]), hidden=[8])
     parts = [part("float32", 3), part("int16", 1)]
     return model, {"parts": parts, "classes": ["no", "später"], "columns": columns}
 
@@ -288,7 +289,7 @@ def test_rows_of_a_table_can_be_served_from_the_file_alone(tmp_path):
     assert "numbers, codes" in said.description
     columns = Columns.from_dict(json.loads(said.custom_metadata_map["columns"]))
     assert columns == about["columns"]
-    numbers, codes = columns.encode(FRAME)
+    numbers, codes = encode(columns, FRAME)
     assert numbers.shape == (4, 3)  # with the gaps of the ages
     given = session.run(None, {"numbers": numbers, "codes": codes})[0]
     assert np.abs(given - probabilities_of(model, [numbers, codes])).max() <= NEAR

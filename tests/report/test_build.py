@@ -28,7 +28,7 @@ def trained(tmp_path_factory):
     x = rng.normal(size=(240, 1, 6, 6)).astype(np.float32) + truth[:, None, None, None]
     wards = np.array([f"ward {n}" for n in range(24)])[rng.permutation(np.repeat(range(24), 10))]
     labels = np.array(["none", "mild", "severe"])[truth]
-    bags = Bags.from_rows(x, wards, labels=labels)
+    bags = Bags.from_rows(x, wards, truth=labels)
     train, valid, _ = bags.split(0.25, seed=0)
     folder = tmp_path_factory.mktemp("runs") / "trained"
     with own_threads(1):

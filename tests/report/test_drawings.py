@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 import apportion.report
-from apportion.data.columns import Columns
+from apportion.data.encoding import encode, learn_columns
 from apportion.report.bag_charts import proportions_chart
 from apportion.report.build import build
 from apportion.report.regret import bound_shape, log_labelings
@@ -147,10 +147,10 @@ def test_rows_of_a_table_come_back_as_they_were(tmp_path):
             "height": [1.5, 1.625, 1.75, -0.5],
         }
     )
-    columns = Columns.learn(frame)
+    columns = learn_columns(frame)
     assert columns.shifted == ("seen",)
     stored = json.loads(json.dumps(columns.to_dict()))
-    encoded = columns.encode(frame)
+    encoded = encode(columns, frame)
     assert isinstance(encoded, tuple)
     header, *rows = page_of(tmp_path / "a", encoded, columns=stored).one("table").rows()
     assert header[5:] == ["age", "job", "seen", "height"]

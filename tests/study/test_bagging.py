@@ -81,7 +81,7 @@ def test_bag_writes_files_that_agree(people, options, form, valid):
     # The two tables alone are bags, whose proportions are those of the truth.
     split = table.pop("split") if valid else pd.Series(["train"] * len(table))
     bags = Bags.from_rows(
-        rows[["age"]].to_numpy(), rows["bag"], table.set_index("bag"), labels=expected["income"]
+        rows[["age"]].to_numpy(), rows["bag"], table.set_index("bag"), truth=expected["income"]
     )
     assert bags.ids == tuple(range(len(table)))
     assert bags.describe().bags_off_truth == 0
@@ -90,7 +90,7 @@ def test_bag_writes_files_that_agree(people, options, form, valid):
     for name in splits:
         manifest = Manifest.load(f"bags/{name}.npz")
         made = manifest.bags(people[["age"]].to_numpy(), people["income"])
-        own = bags.subset((split == name).to_numpy())
+        own = bags[(split == name).to_numpy()]
         assert made.counts.tolist() == own.counts.tolist()
         assert rows["row"].to_numpy()[own.index].tolist() == made.index.tolist()
         index.append(set(made.index.tolist()))

@@ -39,7 +39,7 @@ def test_paper_bags_are_those_of_the_file(bags_file):
         assert train.tolist() == arrays["train_4"].tolist()
         assert valid.tolist() == arrays["val_4"].tolist()
     labels = np.arange(60_000) % 3
-    assert Bags.from_members(labels, train, labels=labels).sizes.tolist() == [4, 4, 4]
+    assert Bags.from_members(labels, train, truth=labels).sizes.tolist() == [4, 4, 4]
 
 
 @pytest.mark.parametrize("size", [8, 5, 0])

@@ -44,7 +44,7 @@ def test_rand_gives_rows_for_from_members():
     assert drawn.members.dtype == np.int64
     assert drawn.members.shape == (8, 8)  # ⌈60 / 8⌉ bags
     assert repr(drawn) == "Drawn(8 × 8 rows, 0 redrawn)"
-    bags = Bags.from_members(np.arange(60.0), drawn.members, labels=names)
+    bags = Bags.from_members(np.arange(60.0), drawn.members, truth=names)
     assert bags.classes == ("maybe", "no", "yes")
     assert np.array_equal(bags.counts, class_counts(names, drawn.members))
 
@@ -241,7 +241,7 @@ def test_random_takes_the_rows_of_a_pool():
     members = random(20, 3, rows=[1, 3, 5, 7, 11, 13, 17], seed=0)
     assert sorted(np.concatenate(list(members.values())).tolist()) == [1, 3, 5, 7, 11, 13, 17]
     assert [len(rows) for rows in members.values()] == [3, 3, 1]
-    bags = Bags.from_members(np.eye(20), members, labels=["a", "b"] * 10)
+    bags = Bags.from_members(np.eye(20), members, truth=["a", "b"] * 10)
     assert bags.sizes.tolist() == [3, 3, 1]
 
 

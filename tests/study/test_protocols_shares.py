@@ -162,7 +162,7 @@ def test_clusters_read_a_file_in_parts(monkeypatch, tmp_path):
     assert all(np.array_equal(found[bag], rows) for bag, rows in expected.items())
     parts = clusters((POINTS[:, :1], POINTS[:, 1:]), 20, seed=0)
     assert all(np.array_equal(parts[bag], rows) for bag, rows in expected.items())
-    assert Bags.from_members(x, found, labels=LABELS).n_instances == 400
+    assert Bags.from_members(x, found, truth=LABELS).n_instances == 400
 
 
 @pytest.mark.parametrize(

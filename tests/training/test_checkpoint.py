@@ -37,7 +37,7 @@ def some_bags(seed, n=60, size=6):
     rng = np.random.default_rng(seed)
     truth = rng.integers(3, size=n)
     x = (2 * np.eye(5)[truth] + rng.normal(size=(n, 5))).astype(np.float32)
-    return Bags.from_rows(x, np.arange(n) // size, classes=range(3), labels=truth)
+    return Bags.from_rows(x, np.arange(n) // size, classes=range(3), truth=truth)
 
 
 TRAIN, VALID = some_bags(0), some_bags(1)
@@ -427,7 +427,7 @@ def test_leaving_out_validation_is_refused(folder):
 
 def test_truth_may_come_and_go(folder, uninterrupted):
     """Without it there are no accuracies in the log; all else is the same."""
-    history = train(folder, bags=TRAIN.without_labels(), valid=VALID.without_labels())
+    history = train(folder, bags=TRAIN.without_truth(), valid=VALID.without_truth())
     found = outcome(folder, history)
     assert identical(found[0], uninterrupted[0])
 
@@ -736,8 +736,8 @@ def test_a_run_that_goes_on_lets_go_of_the_file_it_read(folder):
 def test_fingerprint_does_not_see_the_truth():
     noise = np.random.default_rng(3).integers(3, size=TRAIN.n_instances)
     ours = checkpoint.fingerprint(TRAIN)
-    assert checkpoint.fingerprint(replace(TRAIN, labels=noise)) == ours
-    assert checkpoint.fingerprint(TRAIN.without_labels()) == ours
+    assert checkpoint.fingerprint(replace(TRAIN, truth=noise)) == ours
+    assert checkpoint.fingerprint(TRAIN.without_truth()) == ours
 
 
 def swapped(bags):
@@ -781,7 +781,7 @@ def other_counts(bags):
         lambda bags: replace(bags, x=bags.x.reshape(len(bags.x), 5, 1)),
         lambda bags: replace(bags, x=(bags.x, bags.x)),
         lambda bags: replace(bags, x=np.concatenate([bags.x, bags.x[:1]])),
-        lambda bags: bags.subset(slice(1, None)),
+        lambda bags: bags[slice(1, None)],
     ],
 )
 def test_fingerprint_sees_everything_else(change):

@@ -19,7 +19,7 @@ def bags():
         [rng.permutation(90)[:20] for _ in range(6)],
     )
     names = [f"bag {i}" for i in range(6)]
-    return Bags.from_members(x, dict(zip(names, members, strict=True)), labels=list("abc") * 30)
+    return Bags.from_members(x, dict(zip(names, members, strict=True)), truth=list("abc") * 30)
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_every_number_is_what_its_name_says(bags, confidence):
         own = scores[bags.offsets[i] : bags.offsets[i + 1]]
         np.testing.assert_allclose(outcome.predicted[i], own.mean(axis=0))
     confusion, calibration = np.zeros((3, 3), int), np.zeros((BINS, 3))
-    for score, truth in zip(scores, bags.labels, strict=True):
+    for score, truth in zip(scores, bags.truth, strict=True):
         confusion[truth, score.argmax()] += 1
         right = score.argmax() == truth
         calibration[int(score.max() * BINS)] += (1, score.max(), right)
@@ -61,19 +61,19 @@ def test_the_least_sure_rows_come_first_and_once(bags, confidence):
         assert row in bags.index[first:last]
         at = int(np.flatnonzero(bags.index == row)[0])
         np.testing.assert_array_equal(unsure.confidence[k], scores[at])
-        assert known(unsure.truth)[k] == bags.labels[at]
+        assert known(unsure.truth)[k] == bags.truth[at]
         np.testing.assert_array_equal(unsure.x[0][k], bags.x[row])
 
 
 def test_certainty_falls_into_the_last_bin_and_one_class_has_no_margin():
-    bags = Bags.from_rows(np.zeros((4, 1)), list("aabb"), labels=["only"] * 4)
+    bags = Bags.from_rows(np.zeros((4, 1)), list("aabb"), truth=["only"] * 4)
     outcome = measure(bags, torch.ones(4, 1))
     assert known(outcome.calibration)[-1].tolist() == [4, 4, 4]
     assert outcome.unsure.rows.tolist() == [0, 1, 2, 3]
 
 
 def test_without_truth_nothing_is_said_of_it(bags, confidence):
-    outcome = measure(bags.without_labels(), confidence)
+    outcome = measure(bags.without_truth(), confidence)
     assert outcome.confusion is None
     assert outcome.calibration is None
     assert outcome.unsure.truth is None

@@ -44,7 +44,7 @@ def points(n, seed, spread=1.0):
 def some_bags(seed, n=90, size=9, spread=1.0):
     """Bags of a few points, with truth; as many of each class as chance has it."""
     x, truth = points(n, seed, spread)
-    return Bags.from_rows(x, np.arange(n) // size, classes=range(3), labels=truth)
+    return Bags.from_rows(x, np.arange(n) // size, classes=range(3), truth=truth)
 
 
 def survey(seed, n=50):
@@ -54,7 +54,7 @@ def survey(seed, n=50):
     sizes = [3, 11, 7, 20, 5]
     members = {f"ward {i}": rng.permutation(n)[:size] for i, size in enumerate(sizes)}
     shares = {bag: rng.dirichlet([2, 2, 2]) for bag in members}
-    return Bags.from_members(x, members, shares, classes=range(3), labels=truth)
+    return Bags.from_members(x, members, shares, classes=range(3), truth=truth)
 
 
 TRAIN, VALID, TEST = some_bags(0), survey(1), survey(2)
@@ -120,7 +120,7 @@ def error_of(weights, bags):
 
 
 def accuracy_of(weights, bags):
-    return np.mean(confidences(weights, bags).argmax(axis=1) == bags.labels)
+    return np.mean(confidences(weights, bags).argmax(axis=1) == bags.truth)
 
 
 # -------------------------------------------------------------------------------------- selection
@@ -327,7 +327,7 @@ def test_methods_that_decide_no_labels_record_none():
 @pytest.mark.parametrize("known", [(True, True), (True, False), (False, True), (False, False)])
 def test_accuracies_are_recorded_where_the_truth_is_known_and_only_there(known):
     train, valid = (
-        bags if truth else bags.without_labels()
+        bags if truth else bags.without_truth()
         for bags, truth in zip((TRAIN, VALID), known, strict=True)
     )
     record = fit(network(), train, valid, config=CONFIG).records[-1]
@@ -360,7 +360,7 @@ def test_pseudo_labels_meet_the_counts_and_their_changes_and_accuracy_add_up(tmp
     for t, (before, after) in enumerate(itertools.pairwise(labels), start=1):
         assert history["changed"][t] == pytest.approx(np.mean(before != after))
     for t, given in enumerate(labels):
-        assert history["label_accuracy"][t] == pytest.approx(np.mean(given == TRAIN.labels))
+        assert history["label_accuracy"][t] == pytest.approx(np.mean(given == TRAIN.truth))
     assert history.labels is not None
     assert np.array_equal(history.labels.numpy(), labels[-1])
 
@@ -519,7 +519,7 @@ def test_the_callers_random_state_and_threads_stay_after_an_error():
 def test_the_callers_data_stay():
     before = copy.deepcopy(TRAIN)
     fit(network(), TRAIN, VALID, config=replace(CONFIG, augment=("noise",)))
-    for name in ("x", "index", "offsets", "proportions", "counts", "labels"):
+    for name in ("x", "index", "offsets", "proportions", "counts", "truth"):
         assert np.array_equal(getattr(TRAIN, name), getattr(before, name))
 
 
@@ -573,8 +573,8 @@ def test_each_epoch_draws_anew():
 
 def with_noise_for_truth(bags):
     noise = np.random.default_rng(99).integers(3, size=bags.n_instances)
-    assert (noise != bags.labels).mean() > 0.4
-    return replace(bags, labels=noise)
+    assert (noise != bags.truth).mean() > 0.4
+    return replace(bags, truth=noise)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -605,7 +605,7 @@ def test_truth_changes_nothing_but_the_accuracies(method, which):
 def test_truth_that_is_unknown_changes_nothing_either(method):
     (ours, weights), (_, others) = (
         trained(method, bags)
-        for bags in ((TRAIN, VALID), (TRAIN.without_labels(), VALID.without_labels()))
+        for bags in ((TRAIN, VALID), (TRAIN.without_truth(), VALID.without_truth()))
     )
     assert identical(weights, others)
     assert ACCURACIES & ours.records[0].keys()
@@ -620,7 +620,7 @@ def test_a_method_gets_the_bags_without_their_truth():
             return super().start(bags, **options)
 
     fit(network(), TRAIN, VALID, method=Spy(), config=CONFIG)
-    assert [bags.labels for bags in seen] == [None]
+    assert [bags.truth for bags in seen] == [None]
 
 
 # ------------------------------------------------------------------------------- data of all kinds
@@ -629,7 +629,7 @@ def test_a_method_gets_the_bags_without_their_truth():
 def test_bags_of_one_are_supervised_learning():
     """The nearest corner is the best that anyone can do."""
     bags, test = (some_bags(seed, n=300, size=1, spread=0.5) for seed in (4, 5))
-    bayes = np.mean(test.x[:, :3].argmax(axis=1) == test.labels)
+    bayes = np.mean(test.x[:, :3].argmax(axis=1) == test.truth)
     for method in METHODS:
         config = replace(CONFIG, epochs=30)
         history = fit(network(), bags, test=test, method=method, config=config)
@@ -890,7 +890,7 @@ def test_classes_in_another_order_are_refused():
 
 
 def test_test_bags_without_truth_tell_their_proportion_error():
-    history = fit(network(), TRAIN, VALID, TEST.without_labels(), config=CONFIG)
+    history = fit(network(), TRAIN, VALID, TEST.without_truth(), config=CONFIG)
     labelled = fit(network(), TRAIN, VALID, TEST, config=CONFIG)
     assert history["test_error"] == labelled["test_error"]
     assert "test_accuracy" not in history.records[-1]
@@ -1019,7 +1019,7 @@ def test_interrupting_between_epochs_saves_first(tmp_path):
 
 
 def test_a_saved_model_says_how_to_make_it_again(tmp_path):
-    bags = Bags.from_rows(np.ones((6, 2), np.float32), [0, 0, 1, 1, 2, 2], labels=[5, 7] * 3)
+    bags = Bags.from_rows(np.ones((6, 2), np.float32), [0, 0, 1, 1, 2, 2], truth=[5, 7] * 3)
     model = build("mlp", bags, hidden=[3])
     fit(model, bags, config=CONFIG, run=tmp_path)
     _, about = checkpoint.load(tmp_path / "model.safetensors")

@@ -39,7 +39,7 @@ TENSORS = ("checkpoint", "model", "last", "outcome")
 FILES = {"config.toml", "log.jsonl", *(f"{name}.safetensors" for name in TENSORS)}
 ENVIRONMENT = {
     **os.environ,
-    "PYTHONPATH": str(Path(__file__).parent.parent / "src"),
+    "PYTHONPATH": str(Path(__file__).parents[2] / "src"),
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
@@ -52,7 +52,7 @@ def some_bags(rows, seed):
     rng = np.random.default_rng(seed)
     truth = rng.integers(3, size=rows)
     x = (2 * np.eye(8)[truth] + rng.normal(size=(rows, 8))).astype(np.float32)
-    return Bags.from_rows(x, np.arange(rows) // 12, classes=range(3), labels=truth)
+    return Bags.from_rows(x, np.arange(rows) // 12, classes=range(3), truth=truth)
 
 
 def network():

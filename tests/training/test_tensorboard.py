@@ -29,7 +29,7 @@ def some_bags(seed):
     rng = np.random.default_rng(seed)
     truth = rng.integers(3, size=60)
     x = (2 * np.eye(4)[truth] + rng.normal(size=(60, 4))).astype(np.float32)
-    return Bags.from_rows(x, np.arange(60) // 12, classes=range(3), labels=truth)
+    return Bags.from_rows(x, np.arange(60) // 12, classes=range(3), truth=truth)
 
 
 def train(folder, run, epochs=5, method="fpl", stop=None):
@@ -96,7 +96,7 @@ def test_every_number_of_every_epoch_is_there(tmp_path):
     assert_same(found, history)
 
 
-def test_a_method_without_labels_has_fewer(tmp_path):
+def test_a_method_without_truth_has_fewer(tmp_path):
     history = train(tmp_path, None, method="proportion-loss")
     found = read(tmp_path)
     assert "labels/changed" not in found

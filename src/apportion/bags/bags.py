@@ -11,8 +11,9 @@ without a copy. Building it sorts the N instances once. Everything is checked he
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,17 +22,30 @@ from numpy.typing import ArrayLike
 from apportion.bags.checks import (
     Floats,
     Ints,
+    Names,
     check_array,
     check_filled,
     check_rows,
     check_unique,
     check_values,
 )
+from apportion.bags.columns import Columns
+from apportion.bags.counts import count_labels, largest_remainder
 from apportion.bags.describe import BagsSummary, summarize
-from apportion.bags.read import as_instances, assemble, count_rows, factorize, read_members
+from apportion.bags.names import sorted_names
+from apportion.bags.read import (
+    Placed,
+    Table,
+    as_instances,
+    by_bag,
+    count_rows,
+    factorize,
+    locate,
+    read_members,
+)
 from apportion.errors import BagError, count, listing
 
-__all__ = ["Bags", "Overlap", "Split"]
+__all__ = ["Bags", "Overlap", "Split", "put_in_bags"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,14 +68,15 @@ class Bags:
     array([0, 2, 4])
     """
 
-    x: Any  # (M, …) the instances in any order, never copied; a tuple where they have parts
+    x: Any  # (M, …) the rows, never copied; a tuple if they have parts; None if only bags matter
     index: Ints  # (N,) bag after bag, the rows of x that each bag holds
     offsets: Ints  # (n + 1,) bag i is index[offsets[i]:offsets[i + 1]]
-    proportions: Floats  # (n, C) as given; counts / size where counts were given
+    proportions: Floats  # (n, C) as given; counts / size if counts were given
     counts: Ints  # (n, C) their whole-number form
     classes: tuple[Hashable, ...]  # names of the C classes
     ids: tuple[Hashable, ...]  # names of the n bags
-    labels: Ints | None = None  # (N,) the truth where known, as positions in `classes`
+    truth: Ints | None = None  # (N,) true labels, if known, as positions in `classes`
+    columns: Columns | None = None  # how a table became x, if it did
 
     def __post_init__(self) -> None:
         """Check that the fields agree with one another."""
@@ -80,19 +95,20 @@ class Bags:
         if self.offsets[0] != 0 or self.offsets[-1] != total:
             raise BagError(
                 f"offsets run from {self.offsets[0]} to {self.offsets[-1]}.",
-                f"Let them run from 0 to the length of index, {total}.",
+                f"They must run from 0 to the length of index, {total}.",
             )
         check_filled(self.sizes, self.ids)
-        check_rows(self.index, self.offsets[1:], self.ids, self.n_rows)
+        n_rows = None if self.x is None else self.n_rows
+        check_rows(self.index, self.offsets[1:], self.ids, n_rows)
         check_values(self.proportions, self.sizes, self.ids, self.classes)
         check_values(self.counts, self.sizes, self.ids, self.classes, counts=True)
-        if self.labels is not None:
-            check_array("labels", self.labels, (total,), np.int64)
-            if self.labels.min() < 0 or self.labels.max() >= c:
+        if self.truth is not None:
+            check_array("truth", self.truth, (total,), np.int64)
+            if self.truth.min() < 0 or self.truth.max() >= c:
                 raise BagError(
-                    f"labels run from {self.labels.min()} to {self.labels.max()}, "
+                    f"truth runs from {self.truth.min()} to {self.truth.max()}, "
                     f"but there are {count(c, 'class')}.",
-                    f"Labels are positions in classes: let them lie between 0 and {c - 1}.",
+                    f"It holds positions in classes, from 0 to {c - 1}.",
                 )
 
     @classmethod
@@ -105,21 +121,22 @@ class Bags:
         counts: bool = False,
         normalize: bool = False,
         classes: Iterable[Hashable] | None = None,
-        labels: Iterable[Hashable] | None = None,
+        truth: Iterable[Hashable] | None = None,
     ) -> Bags:
         """Build bags from one bag id per row of `x`.
 
         Parameters
         ----------
-        x : array of shape (M, …), or a tuple of such arrays
-            Kept as it is: a memory-mapped array stays on disk, a tensor a tensor.
+        x : array of shape (M, …), a tuple of such arrays, or None
+            Kept as it is: a memory-mapped array stays on disk, a tensor a tensor. None if only
+            the bags matter.
         bag : sequence of M bag ids
             Anything hashable, in any order. Matched by position, not by a pandas index.
         proportions : DataFrame, mapping, array of shape (n, C) or None
-            The table of proportions: a frame indexed by bag id with one column a class, a mapping
+            The table of proportions: a frame indexed by bag id with one column per class, a mapping
             from bag id to a sequence or to {class: value}, or an array if bag ids are the numbers
-            of its rows. It orders the bags. Without a table the counts are those of `labels`, and
-            bags come in the order of their first row.
+            of its rows. It orders the bags. Without a table the counts are those of `truth`, and
+            bags are in the order of their first row.
         counts : bool
             Whether the table holds counts.
         normalize : bool
@@ -127,19 +144,23 @@ class Bags:
             size of the bag are then taken as proportions.
         classes : sequence of class names, optional
             Names the columns of a table without names, or orders those of a table with names.
-        labels : sequence of M class names, optional
-            The truth, for evaluation only.
+        truth : sequence of M class names, optional
+            The true classes, for evaluation only.
 
         Examples
         --------
-        >>> bags = Bags.from_rows(np.zeros((4, 1)), [7, 7, 3, 3], labels=["no", "yes", "no", "no"])
+        >>> bags = Bags.from_rows(np.zeros((4, 1)), [7, 7, 3, 3], truth=["no", "yes", "no", "no"])
         >>> bags.ids, bags.classes, bags.counts.tolist()
         ((7, 3), ('no', 'yes'), [[1, 1], [2, 0]])
         """
         x = as_instances(x)
-        keys, codes = factorize(bag, "bag id", count_rows(x))
-        placed = keys, codes, np.arange(len(codes))
-        return cls(x, *assemble(x, placed, proportions, counts, normalize, classes, labels))
+        n_rows = None if x is None else count_rows(x)
+        placed = Placed(*factorize(bag, "bag id", n_rows))
+        table = None if proportions is None else Table.read(proportions, classes, placed.keys)
+        known = None if truth is None else factorize(truth, "label", len(placed.codes))
+        return put_in_bags(
+            x, placed, table, counts=counts, normalize=normalize, classes=classes, truth=known
+        )
 
     @classmethod
     def from_members(
@@ -151,7 +172,7 @@ class Bags:
         counts: bool = False,
         normalize: bool = False,
         classes: Iterable[Hashable] | None = None,
-        labels: Iterable[Hashable] | None = None,
+        truth: Iterable[Hashable] | None = None,
     ) -> Bags:
         """Build bags from the rows of `x` that each holds; a row may stand in several bags.
 
@@ -159,8 +180,8 @@ class Bags:
         ----------
         members : mapping from bag id to rows, or an array of shape (n, size) for bags 0 to n − 1
             Rows keep the order in which they are given.
-        x, proportions, counts, normalize, classes, labels
-            As in `Bags.from_rows`; `labels` has one entry per row of `x`.
+        x, proportions, counts, normalize, classes, truth
+            As in `Bags.from_rows`; `truth` has one entry per row of `x`.
 
         Examples
         --------
@@ -170,8 +191,15 @@ class Bags:
         (5, 4)
         """
         x = as_instances(x)
-        placed = read_members(members, count_rows(x))
-        return cls(x, *assemble(x, placed, proportions, counts, normalize, classes, labels))
+        known = None
+        if truth is not None:
+            known = factorize(truth, "label", None if x is None else count_rows(x))
+        n_rows = count_rows(x) if x is not None else None if known is None else len(known[1])
+        placed = read_members(members, n_rows)
+        table = None if proportions is None else Table.read(proportions, classes, placed.keys)
+        return put_in_bags(
+            x, placed, table, counts=counts, normalize=normalize, classes=classes, truth=known
+        )
 
     @property
     def n_bags(self) -> int:
@@ -185,8 +213,8 @@ class Bags:
 
     @property
     def n_rows(self) -> int:
-        """The number of rows of `x`, M."""
-        return count_rows(self.x)
+        """The number of rows of `x`, M; without x, one more than the last row in a bag."""
+        return int(self.index.max()) + 1 if self.x is None else count_rows(self.x)
 
     @property
     def n_classes(self) -> int:
@@ -198,37 +226,64 @@ class Bags:
         """The number of instances of each bag, of shape (n,)."""
         return np.diff(self.offsets)
 
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        """The arrays that `x` consists of."""
+        return () if self.x is None else self.x if isinstance(self.x, tuple) else (self.x,)
+
     def rows(self, bag: int) -> Ints:
-        """Give the rows of `x` that the bag at a position holds, without a copy."""
+        """Return the rows of `x` that the bag at a position holds, without a copy."""
         bag = range(self.n_bags)[bag]
         return self.index[self.offsets[bag] : self.offsets[bag + 1]]
 
-    def subset(self, bags: Any) -> Bags:
-        """Give the bags at some positions: integers, a boolean mask or a slice.
+    def __getitem__(self, positions: Any) -> Bags:
+        """Return the bags at some positions: integers, a boolean mask or a slice; never ids.
 
         Examples
         --------
         >>> bags = Bags.from_members(np.eye(4), [[0, 1], [1, 2], [2, 3]], [[0.5, 0.5]] * 3)
-        >>> bags.subset([2, 0]).ids, bags.subset([2, 0]).index.tolist()
+        >>> bags[[2, 0]].ids, bags[[2, 0]].index.tolist()
         ((2, 0), [2, 3, 0, 1])
         """
-        kept = np.atleast_1d(np.arange(self.n_bags)[bags])
+        kept = np.atleast_1d(np.arange(self.n_bags)[positions])
+        if not len(kept):
+            raise BagError("0 of the bags are chosen.", "Choose at least one.")
+        check_unique(kept.tolist(), "position")
         sizes = self.sizes[kept]
         offsets = np.concatenate([[0], np.cumsum(sizes)])
-        position = np.arange(offsets[-1]) + np.repeat(self.offsets[kept] - offsets[:-1], sizes)
-        return replace(
-            self,
-            index=self.index[position],
+        place = np.arange(offsets[-1]) + np.repeat(self.offsets[kept] - offsets[:-1], sizes)
+        return self._changed(
+            index=self.index[place],
             offsets=offsets,
             proportions=self.proportions[kept],
             counts=self.counts[kept],
             ids=tuple(self.ids[i] for i in kept),
-            labels=None if self.labels is None else self.labels[position],
+            truth=None if self.truth is None else self.truth[place],
         )
 
-    def without_labels(self) -> Bags:
-        """Give the same bags without the truth: what a method may see."""
-        return replace(self, labels=None)
+    def with_rows(self, x: Any, columns: Columns | None = None) -> Bags:
+        """Return the same bags of other rows, as many or more.
+
+        Examples
+        --------
+        >>> bags = Bags.from_rows(None, ["a", "a", "b"], {"a": [1, 1], "b": [0, 1]}, counts=True)
+        >>> bags.with_rows(np.eye(3)).x.shape
+        (3, 3)
+        """
+        x = as_instances(x)
+        check_rows(self.index, self.offsets[1:], self.ids, count_rows(x))
+        return self._changed(x=x, columns=columns)
+
+    def without_truth(self) -> Bags:
+        """Return the same bags without the truth: what a method may see."""
+        return self._changed(truth=None)
+
+    def _changed(self, **fields: Any) -> Bags:
+        """Return a copy with other fields, which follow from checked ones: no check is needed."""
+        made = copy.copy(self)
+        for name, value in fields.items():
+            object.__setattr__(made, name, value)
+        return made
 
     def split(self, fraction: float, *, seed: int) -> Split:
         """Hold out a fraction of the bags, whole and at random, but at least one on each side.
@@ -250,7 +305,7 @@ class Bags:
         n_held_out = min(max(round(fraction * self.n_bags), 1), self.n_bags - 1)
         held_out = np.zeros(self.n_bags, dtype=bool)
         held_out[np.random.default_rng(seed).permutation(self.n_bags)[:n_held_out]] = True
-        train, rest = self.subset(~held_out), self.subset(held_out)
+        train, rest = self[~held_out], self[held_out]
         in_train, in_rest = (np.bincount(b.index, minlength=self.n_rows) > 0 for b in (train, rest))
         return Split(train, rest, Overlap(int((in_train & in_rest).sum()), int(in_rest.sum())))
 
@@ -274,13 +329,68 @@ class Bags:
 
     def __repr__(self) -> str:
         sizes = self.sizes
-        truth = "unknown" if self.labels is None else "known"
+        truth = "unknown" if self.truth is None else "known"
         return (
             f"Bags({count(self.n_bags, 'bag')} of {sizes.min():,}–{np.median(sizes):,g}–"
             f"{sizes.max():,} instances, {self.n_instances:,} in all, from "
             f"{count(self.n_rows, 'row')}; {count(self.n_classes, 'class')}: "
             f"{listing(self.classes)}; truth {truth})"
         )
+
+
+def put_in_bags(
+    x: Any,
+    placed: Placed,
+    table: Table | None,
+    *,
+    counts: bool = False,
+    normalize: bool = False,
+    classes: Iterable[Hashable] | None = None,
+    truth: tuple[Names, Ints] | None = None,
+) -> Bags:
+    """Build bags from instances that are placed, and from what is said of the bags.
+
+    Parameters
+    ----------
+    table : Table, optional
+        Orders the bags. Without it the classes are counted from `truth`.
+    truth : names and codes, optional
+        The class of row j of x is ``names[codes[j]]``.
+    """
+    if table is not None:
+        ids, names = table.ids, table.classes
+    elif truth is not None:
+        ids, names = placed.keys, sorted_names(truth[0]) if classes is None else list(classes)
+    else:
+        raise BagError(
+            "neither proportions nor truth are given.",
+            "Pass a table of proportions, or the truth to count the classes of every bag.",
+        )
+    bag = placed.at(ids)
+    sizes = np.bincount(bag, minlength=len(ids))
+    check_filled(sizes, ids)
+    order = by_bag(bag, len(ids))
+    index = order if placed.rows is None else placed.rows[order]
+    known = None
+    if truth is not None:
+        remedy = "Add the class to the table and to classes, or correct the label."
+        known = locate(*truth, names, "label", remedy)[index]
+    if table is None and known is not None:
+        values, counts = count_labels(known, sizes, len(names)).astype(np.float64), True
+    elif table is not None:
+        values = table.values.copy()
+    if counts and not normalize:
+        check_values(values, sizes, ids, names, counts=True)
+        whole = values.astype(np.int64)
+        values /= sizes[:, None]
+    else:
+        if normalize:
+            sums = values.sum(axis=1, keepdims=True)
+            np.divide(values, sums, out=values, where=np.isfinite(sums) & (sums > 0))
+        check_values(values, sizes, ids, names)
+        whole = largest_remainder(values, sizes)
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    return Bags(x, index, offsets, values, whole, tuple(names), tuple(ids), known)
 
 
 @dataclass(frozen=True)

@@ -31,8 +31,8 @@ def check_unique(names: Names, what: str) -> None:
     if len(set(names)) < len(names):
         name, times = Counter(names).most_common(1)[0]
         raise BagError(
-            f"{what} {name!r} is there {times} times.",
-            f"Let every {what} be there once: merge what is the same, rename what is not.",
+            f"{what} {name!r} occurs {times} times.",
+            f"Every {what} must occur once: merge what is the same, rename what is not.",
         )
 
 
@@ -46,16 +46,16 @@ def check_filled(sizes: Ints, ids: Names) -> None:
         )
 
 
-def check_rows(rows: Ints, ends: Ints, ids: Names, n_rows: int) -> None:
+def check_rows(rows: Ints, ends: Ints, ids: Names, n_rows: int | None) -> None:
     """Check that `x` has the rows that bags hold; those of bag i end before ``rows[ends[i]]``."""
-    outside = (rows < 0) | (rows >= n_rows)
-    if outside.any():
-        first = int(outside.argmax())
-        bag = ids[int(np.searchsorted(ends, first, side="right"))]
-        raise BagError(
-            f"bag {bag!r} holds row {rows[first]}, but x has {count(n_rows, 'row')}.",
-            f"Rows are counted from 0: let them lie between 0 and {n_rows - 1}.",
-        )
+    if not rows.size or (rows.min() >= 0 and (n_rows is None or rows.max() < n_rows)):
+        return
+    first = int(((rows < 0) | (rows >= (n_rows or np.inf))).argmax())
+    bag = ids[int(np.searchsorted(ends, first, side="right"))]
+    has, last = "", ""
+    if n_rows is not None:
+        has, last = f", but x has {count(n_rows, 'row')}", f" to {n_rows - 1}"
+    raise BagError(f"bag {bag!r} holds row {rows[first]}{has}.", f"Rows are numbered from 0{last}.")
 
 
 def check_values(

@@ -97,8 +97,8 @@ def summarize(bags: Any) -> BagsSummary:
     moved = np.abs(bags.counts - sizes[:, None] * proportions)
     moved[moved < SUM_TOLERANCE] = 0
     off_truth = None
-    if bags.labels is not None:
-        differs = count_labels(bags.labels, sizes, bags.n_classes) != bags.counts
+    if bags.truth is not None:
+        differs = count_labels(bags.truth, sizes, bags.n_classes) != bags.counts
         off_truth = int(differs.any(axis=1).sum())
     centred = proportions - proportions.mean(axis=0)
     spreads, weakest = _spreads(proportions)

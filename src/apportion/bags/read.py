@@ -1,33 +1,65 @@
-"""Reading what users bring: instances, one name a row, rows by bag, and tables of proportions."""
+"""Reading what users bring: instances, one name per row, rows by bag, and tables of proportions."""
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from apportion.bags.checks import (
-    Floats,
-    Ints,
-    Names,
-    check_filled,
-    check_rows,
-    check_unique,
-    check_values,
-)
-from apportion.bags.counts import count_labels, largest_remainder
+from apportion.bags.checks import Floats, Ints, Names, check_rows, check_unique
+from apportion.bags.names import Register
 from apportion.errors import BagError, and_more, count, listing
 
-# Instance j is row rows[j] of x, in the bag keys[codes[j]]: (keys, codes, rows).
-Placed = tuple[Names, Ints, Ints]
+__all__ = [
+    "Placed",
+    "Table",
+    "as_instances",
+    "by_bag",
+    "count_rows",
+    "factorize",
+    "locate",
+    "read_members",
+]
+
+FEW = 20_000  # rows: with fewer Python is done before scipy or pandas are imported
+
+
+@dataclass(frozen=True, eq=False)
+class Placed:
+    """Which rows are in which bags: instance j is a row of x in the bag ``keys[codes[j]]``."""
+
+    keys: Names
+    codes: Ints  # (N,)
+    rows: Ints | None = None  # (N,) rows of x; None where instance j is row j
+
+    def at(self, names: Names) -> Ints:
+        """Return the position among `names` of every instance's bag."""
+        remedy = "Add it to the table, or leave its rows out."
+        return locate(self.keys, self.codes, names, "bag", remedy)
 
 
 def as_instances(x: Any) -> Any:
-    """Give `x` itself where it is an array or a tuple of arrays, and arrays in place of lists."""
+    """Return `x` itself if it is an array or a tuple of arrays, and arrays in place of lists."""
+    if x is None or (hasattr(x, "shape") and hasattr(x, "__getitem__")):
+        return x
     if isinstance(x, tuple):
         parts = tuple(map(as_instances, x))
         return x if all(part is own for part, own in zip(parts, x, strict=True)) else parts
-    return x if hasattr(x, "shape") and hasattr(x, "__getitem__") else np.asarray(x)
+    if not isinstance(x, list | range) and not hasattr(x, "__array__"):
+        raise BagError(
+            f"x is a {type(x).__name__}, which is not an array.",
+            "Pass an array or a tensor of all rows, or a tuple of them; of a Dataset, stack its "
+            "items.",
+        )
+    try:
+        return np.asarray(x)
+    except ValueError as error:
+        raise BagError(
+            f"x is a list that makes no array: {error}.", "Pass rows of the same shape."
+        ) from error
 
 
 def count_rows(x: Any) -> int:
@@ -37,37 +69,57 @@ def count_rows(x: Any) -> int:
         if hasattr(part, "columns") or hasattr(part, "iloc"):
             raise BagError(
                 f"x is a {type(part).__name__}, whose rows are not found by their position.",
-                "Pass an array: x.to_numpy(), or a tuple of arrays where columns differ in type.",
+                "Pass an array: x.to_numpy(), or a tuple of arrays if columns differ in type.",
             )
     lengths = [int(part.shape[0]) if part.shape else 0 for part in parts]
     if len(set(lengths)) != 1 or not lengths[0]:
         raise BagError(
             f"x has {' and '.join(map(str, lengths)) or 'no'} rows.",
-            "Pass at least one row, and parts of equal length where x is a tuple.",
+            "Pass at least one row, and parts of equal length if x is a tuple.",
         )
     return lengths[0]
 
 
-def factorize(values: Iterable[Hashable], what: str, n_rows: int) -> tuple[Names, Ints]:
-    """Give the distinct names in order of appearance, and the number of each row's name."""
-    array = np.asarray(values) if hasattr(values, "dtype") else None
-    # numpy would turn its dates into plain numbers, and mixed lists into strings.
-    items = list(values) if array is None or array.dtype.kind in "mM" else array.tolist()
-    shape = (len(items),) if array is None else array.shape
-    if shape != (n_rows,):
+def factorize(values: Any, what: str, n_rows: int | None) -> tuple[Names, Ints]:
+    """Return the distinct names in order of appearance, and the code of each row's name.
+
+    The time is about that of `pandas.factorize`, which does it for many rows.
+    """
+    if not hasattr(values, "dtype"):
+        array: Any = np.fromiter(values, dtype=object)  # numpy would make strings of mixed lists
+    else:
+        array = values if hasattr(values, "iloc") else np.asarray(values)
+    if array.ndim != 1 or n_rows not in (None, len(array)):
+        rows = "any number of rows" if n_rows is None else count(n_rows, "row")
         raise BagError(
-            f"x has {count(n_rows, 'row')}, but the {what}s are of shape {shape}.",
+            f"x has {rows}, but the {what}s are of shape {array.shape}.",
             f"Pass one {what} per row of x, in the order of its rows.",
         )
-    seen: dict[Hashable, int] = {}
-    codes = np.fromiter((seen.setdefault(item, len(seen)) for item in items), np.int64, n_rows)
-    missing = np.isin(codes, [code for name, code in seen.items() if _is_missing(name)])
+    try:
+        names, codes = _factorize_few(array) if len(array) < FEW else _factorize_many(array)
+    except TypeError as error:
+        raise BagError(
+            f"the {what}s cannot be told apart: {error}.", f"Pass a text or a number per {what}."
+        ) from error
+    missing = codes < 0
     if missing.any():
         raise BagError(
             f"the {what} of {count(int(missing.sum()), 'row')} is missing; "
             f"row {missing.argmax()} is the first.",
             f"Give each of them a {what}, or leave these rows out of x.",
         )
+    return names, codes
+
+
+def _factorize_few(array: Any) -> tuple[Names, Ints]:
+    """Do it in Python: importing pandas takes longer."""
+    dates = isinstance(array, np.ndarray) and array.dtype.kind in "mM"
+    items = list(array) if dates else array.tolist()  # which makes plain numbers of numpy's dates
+    seen: dict[Hashable, int] = {}
+    codes = np.fromiter((seen.setdefault(item, len(seen)) for item in items), np.int64, len(items))
+    missing = [code for name, code in seen.items() if _is_missing(name)]
+    if missing:
+        codes[np.isin(codes, missing)] = -1
     return list(seen), codes
 
 
@@ -78,10 +130,18 @@ def _is_missing(name: Any) -> bool:
         return True
 
 
-def read_members(members: Mapping[Any, ArrayLike] | ArrayLike, n_rows: int) -> Placed:
+def _factorize_many(array: Any) -> tuple[Names, Ints]:
+    import pandas as pd
+
+    codes, distinct = pd.factorize(array)
+    dates = isinstance(distinct, np.ndarray) and distinct.dtype.kind in "mM"
+    return list(distinct) if dates else distinct.tolist(), codes.astype(np.int64, copy=False)
+
+
+def read_members(members: Mapping[Any, ArrayLike] | ArrayLike, n_rows: int | None) -> Placed:
     """Read the rows that each bag holds."""
-    by_bag = members if isinstance(members, Mapping) else dict(enumerate(np.asarray(members)))
-    ids, groups = list(by_bag), [np.asarray(rows) for rows in by_bag.values()]
+    named = members if isinstance(members, Mapping) else dict(enumerate(np.asarray(members)))
+    ids, groups = list(named), [np.asarray(rows) for rows in named.values()]
     for bag, group in zip(ids, groups, strict=True):
         if group.ndim != 1 or (group.size and group.dtype.kind not in "iu"):
             raise BagError(
@@ -100,60 +160,73 @@ def read_members(members: Mapping[Any, ArrayLike] | ArrayLike, n_rows: int) -> P
             f"bag {ids[codes[first]]!r} holds row {rows[first]} twice.",
             "A row may stand in several bags, but only once in each: leave out the other.",
         )
-    return ids, codes, rows
+    return Placed(ids, codes, rows)
 
 
-def read_table(
-    table: Any, classes: Iterable[Hashable] | None, keys: Names
-) -> tuple[Names, Names, Floats]:
-    """Give the bag ids, the class names and the values of a frame, a mapping or an array."""
-    named: Names | None = None
-    if hasattr(table, "columns") and hasattr(table, "index"):
-        ids, named, rows = list(table.index), list(table.columns), table
-    elif isinstance(table, Mapping):
-        named, rows = _read_mapping(table)
-        ids = list(table)
-    else:
-        ids, rows = list(range(len(table))), table
-        for key in keys:
-            if not isinstance(key, (int, np.integer)):
-                raise BagError(
-                    f"bag {key!r} cannot be found in an array of proportions.",
-                    "Pass a dict or a DataFrame by bag id, or number the bags by the array's rows.",
-                )
+@dataclass(frozen=True, eq=False)
+class Table:
+    """What is said of bags: a value per bag and class."""
+
+    ids: Names
+    classes: Names
+    values: Floats  # (n, C)
+
+    @classmethod
+    def read(cls, table: Any, classes: Iterable[Hashable] | None, keys: Names) -> Table:
+        """Read a frame, a mapping or an array; `keys` are the bags that are looked for in it."""
+        named: Names | None = None
+        if hasattr(table, "columns") and hasattr(table, "index"):
+            ids, named, rows = list(table.index), list(table.columns), table
+        elif isinstance(table, Mapping):
+            named, rows = _read_mapping(table)
+            ids = list(table)
+        else:
+            ids, rows = list(range(len(table))), table
+            for key in keys:
+                if not isinstance(key, (int, np.integer)):
+                    raise BagError(
+                        f"bag {key!r} cannot be found in an array of proportions.",
+                        "Pass a dict or a DataFrame by bag id, or number the bags by the array's "
+                        "rows.",
+                    )
+        values = _as_numbers(rows)
+        columns: Names = range(values.shape[1]) if named is None else named
+        chosen = columns if classes is None else list(classes)
+        check_unique(ids, "bag")
+        check_unique(columns, "class")
+        check_unique(chosen, "class")
+        if named is None and len(chosen) == len(columns):
+            return cls(ids, chosen, values)
+        missing = [name for name in chosen if name not in columns]
+        extra = [name for name in columns if name not in chosen]
+        if missing or extra:
+            problem = "not a column of the table" if missing else "in the table, but not in classes"
+            raise BagError(
+                f"class {(missing or extra)[0]!r} is {problem}.",
+                f"classes: {listing(chosen)}; columns: {listing(columns)}",
+                "classes must name every column of the table, in any order.",
+            )
+        return cls(ids, chosen, values[:, [columns.index(name) for name in chosen]])
+
+
+def _as_numbers(rows: Any) -> Floats:
     try:
         values = np.array(rows, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise BagError(
             f"the table holds something other than numbers: {error}.",
-            "Keep one column a class; in a DataFrame the bag ids are the index (set_index).",
+            "Keep one column per class; in a DataFrame the bag ids are the index (set_index).",
         ) from error
     if values.ndim != 2 or not values.size:
         raise BagError(
             f"the table is of shape {values.shape}.",
-            "Pass one row a bag and one column a class, at least one of each.",
+            "Pass one row per bag and one column per class, at least one of each.",
         )
-    columns: Names = range(values.shape[1]) if named is None else named
-    chosen = columns if classes is None else list(classes)
-    check_unique(ids, "bag")
-    check_unique(columns, "class")
-    check_unique(chosen, "class")
-    if named is None and len(chosen) == len(columns):
-        return ids, chosen, values
-    missing = [name for name in chosen if name not in columns]
-    extra = [name for name in columns if name not in chosen]
-    if missing or extra:
-        problem = "not a column of the table" if missing else "in the table, but not in classes"
-        raise BagError(
-            f"class {(missing or extra)[0]!r} is {problem}.",
-            f"classes: {listing(chosen)}; columns: {listing(columns)}",
-            "Let classes hold every column of the table, in the order you like.",
-        )
-    return ids, chosen, values[:, [columns.index(name) for name in chosen]]
+    return values
 
 
 def _read_mapping(table: Mapping[Hashable, Any]) -> tuple[Names | None, list[Any]]:
-    """Give the class names, where rows have any, and the rows with their values in that order."""
+    """Return the class names, if rows have any, and the rows with their values in that order."""
     rows = list(table.values())
     named = [list(row.keys()) if hasattr(row, "keys") else range(np.size(row)) for row in rows]
     for bag, own in zip(table, named, strict=True):
@@ -161,7 +234,7 @@ def _read_mapping(table: Mapping[Hashable, Any]) -> tuple[Names | None, list[Any
             raise BagError(
                 f"bag {bag!r} has values for {count(len(own), 'class')} ({listing(own)}), "
                 f"but bag {next(iter(table))!r} for {len(named[0])} ({listing(named[0])}).",
-                "Give every bag a value of every class: 0 where it holds none.",
+                "Give every bag a value of every class: 0 if it holds none.",
             )
     if not rows or not hasattr(rows[0], "keys"):
         return None, rows
@@ -169,9 +242,8 @@ def _read_mapping(table: Mapping[Hashable, Any]) -> tuple[Names | None, list[Any
 
 
 def locate(keys: Names, codes: Ints, names: Names, what: str, remedy: str) -> Ints:
-    """Give the position among `names` of every row's key, ``keys[code]``."""
-    place = {name: position for position, name in enumerate(names)}
-    positions = np.array([place.get(key, -1) for key in keys], dtype=np.int64)
+    """Return the position among `names` of every row's key, ``keys[code]``."""
+    positions = Register(names).places(keys)
     unknown = positions < 0
     if unknown.any():
         first = int(unknown.argmax())
@@ -184,55 +256,15 @@ def locate(keys: Names, codes: Ints, names: Names, what: str, remedy: str) -> In
     return positions[codes]
 
 
-def assemble(
-    x: Any,
-    placed: Placed,
-    table: Any,
-    as_counts: bool,
-    normalize: bool,
-    classes: Iterable[Hashable] | None,
-    labels: Iterable[Hashable] | None,
-) -> tuple[Ints, Ints, Floats, Ints, tuple[Hashable, ...], tuple[Hashable, ...], Ints | None]:
-    """Give the fields of `Bags` after `x`, in their order."""
-    keys, codes, rows = placed
-    if table is None and labels is None:
-        raise BagError(
-            "neither proportions nor labels are given.",
-            "Pass a table of proportions, or labels to count the classes of every bag.",
-        )
-    if labels is not None:
-        found, label_codes = factorize(labels, "label", count_rows(x))
-    if table is not None:
-        ids, names, values = read_table(table, classes, keys)
-    else:
-        ids, names = keys, _sorted(found) if classes is None else list(classes)
-    bag = locate(keys, codes, ids, "bag", "Add it to the table, or leave its rows out.")
-    sizes = np.bincount(bag, minlength=len(ids))
-    check_filled(sizes, ids)
-    # numpy sorts 16-bit integers several times faster, and most tables have fewer bags.
-    order = np.argsort(bag.astype(np.min_scalar_type(len(ids))), kind="stable")
-    index, truth = rows[order], None
-    if labels is not None:
-        remedy = "Add the class to the table and to classes, or correct the label."
-        truth = locate(found, label_codes, names, "label", remedy)[index]
-    if table is None and truth is not None:
-        values, as_counts = count_labels(truth, sizes, len(names)).astype(np.float64), True
-    if as_counts and not normalize:
-        check_values(values, sizes, ids, names, counts=True)
-        counts = values.astype(np.int64)
-        values /= sizes[:, None]
-    else:
-        if normalize:
-            sums = values.sum(axis=1, keepdims=True)
-            np.divide(values, sums, out=values, where=np.isfinite(sums) & (sums > 0))
-        check_values(values, sizes, ids, names)
-        counts = largest_remainder(values, sizes)
-    offsets = np.concatenate([[0], np.cumsum(sizes)])
-    return index, offsets, values, counts, tuple(names), tuple(ids), truth
+def by_bag(bag: Ints, n_bags: int) -> NDArray[np.int64]:
+    """Return the instances bag after bag, in their order within each: a counting sort."""
+    if len(bag) < FEW:
+        return np.argsort(bag, kind="stable")
+    from scipy.sparse import csc_array
 
-
-def _sorted(names: Sequence[Any]) -> Names:
-    try:
-        return sorted(names)
-    except TypeError:  # names of several kinds
-        return names
+    kind: Any = np.int32 if len(bag) < 2**31 else np.int64
+    # One entry per column, in the row of its bag: row after row these are the instances by bag.
+    ends = np.arange(len(bag) + 1, dtype=kind)
+    entries: Any = (np.ones(len(bag), np.int8), bag.astype(kind), ends)
+    found: Ints = csc_array(entries, (n_bags, len(bag))).tocsr().indices.astype(np.int64)
+    return found

@@ -127,7 +127,7 @@ def _doubts(bags: Any, columns: Any) -> Iterator[str]:
 def _kind(kind: str, bags: Any) -> str:
     if kind == "table":
         return f"{bags.n_rows:,} rows of a table"
-    first = bags.x[0] if isinstance(bags.x, tuple) else bags.x
+    first = bags.parts[0]
     if kind == "images":
         channels, height, width = first.shape[1:]
         return f"{len(first):,} images of {height} × {width}, {channels} channels"

@@ -31,9 +31,9 @@ from pathlib import Path
 from typing import Any
 
 from apportion.bags.bags import Bags
+from apportion.bags.columns import Columns
 from apportion.cli.source import Source
 from apportion.config import PRESETS, TrainConfig
-from apportion.data.columns import Columns
 from apportion.engine.device import device_for
 from apportion.errors import ConfigError, RunError, suggestion
 from apportion.estimator.classifier import FEWEST_HELD_OUT, default_batch_size, default_epochs

@@ -14,9 +14,9 @@ from typing import Any
 import pandas as pd
 
 from apportion.bags.bags import Bags
-from apportion.data._names import as_numbers
+from apportion.bags.columns import Columns
+from apportion.bags.names import as_written
 from apportion.data._pieces import Pieces, named, open_nameless, open_pieces
-from apportion.data.columns import Columns
 from apportion.data.images import read_images
 from apportion.data.proportions import read_splits
 from apportion.data.signals import read_signals
@@ -199,8 +199,7 @@ class Source:
         read = [piece for _, piece in pieces.read(pieces.names, pieces.names)]
         table = pd.concat(read, ignore_index=True)
         if pieces.is_csv:  # in which numbers are texts, and mean numbers
-            ids = table[self.bag].tolist()
-            table[self.bag] = pd.Series(as_numbers(ids) or ids, dtype=object)
+            table[self.bag] = pd.Series(as_written(table[self.bag].tolist()), dtype=object)
         return table[[self.bag, *self.classes]]
 
     def table(self) -> Pieces:
@@ -238,7 +237,7 @@ class Source:
                 "Say train in the column 'split' of the bags to learn from, and valid or test of "
                 "the others; or leave the column out.",
             )
-        return {name: bags.subset(_where(parts, name)) for name in SPLITS if name in parts}
+        return {name: bags[_where(parts, name)] for name in SPLITS if name in parts}
 
 
 def _where(parts: Iterable[str], name: str) -> list[bool]:

@@ -12,12 +12,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from apportion.bags.columns import Columns
+from apportion.bags.names import Register
 from apportion.data._cells import Rows
 from apportion.data._column_statistics import Statistics
 from apportion.data._names import Names
 from apportion.data._pieces import Pieces, naming
-from apportion.data.columns import Columns
-from apportion.data.proportions import BagTable, find_bag
+from apportion.data.proportions import BagTable
 from apportion.errors import DataError, suggestion
 
 log = logging.getLogger("apportion")
@@ -29,7 +30,7 @@ class Scan:
     def __init__(self, source: Pieces, bag: str, label: str | None, table: BagTable | None) -> None:
         self.source, self.bag, self.label, self.table = source, bag, label, table
         self.as_text = {bag} if label is None else {bag, label}  # read as it stands in a CSV file
-        self.places = {} if table is None else table.places()
+        self.register = Register(()) if table is None else Register(table.ids)
 
     def learn(self, features: list[str], columns: Columns | None) -> Columns:
         """Read the table once, and learn its columns if none are given."""
@@ -95,7 +96,7 @@ class Scan:
         for name, row in zip(
             islice(self.bags.numbers, known, None), self.bags.first_rows[known:], strict=True
         ):
-            place = find_bag(self.places, name, from_csv=self.source.is_csv)
+            place = self.register.place(name)
             if place is None:
                 raise self._unknown_bag(name, row, self.table)
             self.place.append(place)
@@ -121,13 +122,6 @@ class Scan:
             f"{self.source.source}: row {row:,} (counted from 0) is in bag {name!r}, which is not "
             f"in {table.source}."
         )
-        if all(isinstance(other, str) != isinstance(name, str) for other in known):
-            text, number = (name, known[0]) if isinstance(name, str) else (known[0], name)
-            return DataError(
-                problem,
-                f"Bags are text such as {text!r} in one table, and {type(number).__name__} such as "
-                f"{number!r} in the other: make them alike, with .astype(str) or .astype(int).",
-            )
         close = difflib.get_close_matches(str(name), map(str, known[:1000]), n=1)
         meant = f"Did you mean {close[0]!r}? " if close else ""
         return DataError(
@@ -138,11 +132,10 @@ class Scan:
 
     def truth(self, classes: tuple[Hashable, ...]) -> NDArray[np.int64]:
         """Give the place among the classes of the label of every row that is kept."""
-        place: dict[Any, int] = {str(name): k for k, name in enumerate(classes)}
-        place |= {name: k for k, name in enumerate(classes)}
+        known = Register(classes)
         codes = []
         for name, row in zip(self.labels.names, self.labels.first_rows, strict=True):
-            code = place.get(name, place.get(str(name)))
+            code = known.place(name)
             if code is None:
                 raise DataError(
                     f"{self.source.source}: row {row:,} (counted from 0) has label {name!r}, "

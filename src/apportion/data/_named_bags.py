@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from apportion.data._names import as_numbers
+from apportion.bags.names import as_written
 from apportion.data._pieces import Pieces, open_pieces
-from apportion.data.proportions import find_bag, read_proportions
+from apportion.data.proportions import read_proportions
 from apportion.errors import DataError, suggestion
 
 
@@ -66,37 +65,16 @@ def name_bags(
     Without one, the bags of a CSV file are numbers if nothing else is among them.
     """
     if proportions is None:
-        return _numbers_if_all(rows) if from_csv else list(rows), None
+        return as_written(rows) if from_csv else list(rows), None
     table = read_proportions(proportions, bag, split=None, classes=None)
-    places, ids = table.places(), table.named(rows, from_csv=from_csv)
-    found = {name: find_bag(places, name, from_csv=from_csv) for name in set(rows)}
-    known = {name: name if place is None else ids[place] for name, place in found.items()}
-    values = table.values
-    if isinstance(values, pd.DataFrame):
-        values = values.set_axis(pd.Index(ids, dtype=object, tupleize_cols=False), axis=0)
-    return [known[name] for name in rows], values
+    return list(rows), table.values
 
 
 def name_classes(labels: Sequence[Any], table: Any, *, from_csv: bool) -> list[Any]:
     """Give the labels as the table of proportions calls the classes: 1 may stand there as '1'."""
     if table is None:
-        return _numbers_if_all(labels) if from_csv else list(labels)
-    classes = _classes(table)
-    by_text = {str(name): name for name in classes}
-    return [name if name in classes else by_text.get(str(name), name) for name in labels]
-
-
-def _classes(table: Any) -> set[Hashable]:
-    if isinstance(table, pd.DataFrame):
-        return set(table.columns)
-    row = next(iter(table.values()), ())
-    return set(row.keys() if hasattr(row, "keys") else range(np.size(row)))
-
-
-def _numbers_if_all(texts: Sequence[str]) -> list[Any]:
-    distinct = list(dict.fromkeys(texts))
-    numbers = dict(zip(distinct, as_numbers(distinct) or distinct, strict=True))
-    return [numbers[text] for text in texts]
+        return as_written(labels) if from_csv else list(labels)
+    return list(labels)
 
 
 def agreed(

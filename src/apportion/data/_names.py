@@ -2,43 +2,16 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from apportion.bags.names import as_written
 from apportion.data._cells import Rows
 from apportion.errors import DataError
-
-
-def as_number(text: str) -> int | float | None:
-    """Give the number that a text is, if it is written as Python writes it: 7, but not 007."""
-    for kind in (int, float):
-        try:
-            number = kind(text)
-        except ValueError:
-            continue
-        if str(number) == text and (kind is int or math.isfinite(number)):
-            return number
-    return None
-
-
-def as_numbers(texts: Sequence[str]) -> list[int | float] | None:
-    """Give the numbers that texts are; None if some are not, or if two are the same."""
-    numbers = [number for text in texts if (number := as_number(text)) is not None]
-    return numbers if len(set(numbers)) == len(texts) else None
-
-
-def sorted_names(names: Iterable[Any]) -> list[Any]:
-    """Sort names, or leave them in their order if they are of several kinds."""
-    found = list(names)
-    try:
-        return sorted(found)
-    except TypeError:
-        return found
 
 
 class Names:
@@ -85,5 +58,4 @@ class Names:
     def names(self) -> list[Hashable]:
         """The distinct names; as numbers where a CSV file has nothing else."""
         found = list(self.numbers)
-        numbers: list[Any] | None = as_numbers(found) if self.from_csv else None
-        return numbers or found
+        return as_written(found) if self.from_csv else found

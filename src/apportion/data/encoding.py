@@ -1,23 +1,100 @@
-"""Tables as arrays: numbers as float32, categories as codes."""
+"""Columns of a table learned, and applied: numbers as float32, categories as codes.
+
+Learning takes one pass over the table, in pieces of any size.
+"""
 
 from __future__ import annotations
 
 import warnings
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from apportion.bags.columns import Columns
 from apportion.data._cells import Rows, find_columns, kind_of, read_numbers, read_texts
+from apportion.data._column_statistics import Statistics
 from apportion.errors import DataError, suggestion
-
-if TYPE_CHECKING:
-    from apportion.data.columns import Columns
 
 Numbers = NDArray[np.float32]
 Codes = NDArray[np.int16]
+
+
+def learn_columns(frames: pd.DataFrame | Iterable[pd.DataFrame]) -> Columns:
+    """Learn the columns of a table.
+
+    Columns of numbers and booleans are numeric; those of text are categorical, and so are pandas
+    categoricals whatever their categories are. Categories are told apart by their text.
+
+    Parameters
+    ----------
+    frames : DataFrame, or iterable of DataFrames
+        The rows to learn from, or pieces of them, all of which have the same columns.
+
+    Raises
+    ------
+    DataError
+        If a column is neither numbers nor text, or numbers in one piece and text in another,
+        or occurs twice, or is infinite somewhere.
+
+    Examples
+    --------
+    >>> pieces = (pd.DataFrame({"x": [k, k + 1]}) for k in (0, 2))
+    >>> learn_columns(pieces).means
+    {'x': 1.5}
+    """
+    statistics = Statistics()
+    for frame in [frames] if isinstance(frames, pd.DataFrame) else frames:
+        statistics.add(frame)
+    return Columns(**statistics.fields())
+
+
+def encode(columns: Columns, frame: pd.DataFrame) -> Numbers | tuple[Numbers, Codes]:
+    """Turn rows into arrays.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Its columns are found by their names, in any order; further ones are ignored.
+
+    Returns
+    -------
+    ndarray of float32 of shape (n, F)
+        If no column is categorical. Otherwise a tuple of it and of the codes, an ndarray of
+        int16 of shape (n, K).
+
+    Warns
+    -----
+    UserWarning
+        If a column has categories that the rows learned from did not have: they count as missing.
+
+    Raises
+    ------
+    DataError
+        If a column is missing, or text where it was numbers, or infinite somewhere.
+
+    Examples
+    --------
+    >>> frame = pd.DataFrame({"age": [30, None, 50], "job": ["cook", "nurse", "cook"]})
+    >>> columns = learn_columns(frame)
+    >>> columns
+    Columns(1 numeric: age (with gaps); 1 categorical: job (2))
+    >>> numbers, codes = encode(columns, frame)
+    >>> numbers
+    array([[30.,  0.],
+           [40.,  1.],
+           [50.,  0.]], dtype=float32)
+    >>> codes.T
+    array([[1, 2, 1]], dtype=int16)
+    """
+    n_rows = len(frame)
+    numbers = np.empty((n_rows, columns.n_numbers), np.float32)
+    codes = np.empty((n_rows, len(columns.categories)), np.int16)
+    encode_into(columns, frame, np.arange(n_rows), numbers, codes).warn(stacklevel=2)
+    return (numbers, codes) if columns.categories else numbers
 
 
 class Unseen:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
@@ -102,11 +101,11 @@ def read_images(
     members: dict[Any, list[int]] = {}
     for own, name in zip(ids, files, strict=True):
         members.setdefault(own, []).append(place[name])
-    options: dict[str, Any] = {"counts": counts, "normalize": normalize, "labels": labels}
+    options: dict[str, Any] = {"counts": counts, "normalize": normalize, "truth": labels}
     # What is wrong with the bags is said at once, not after all files are read.
-    bags = Bags.from_members(np.empty((len(rows), 0)), members, values, **options)
+    bags = Bags.from_members(None, members, values, **options)
     shape = None if size is None else (int(size[0]), int(size[1]))
-    return replace(bags, x=ImageFiles(root, list(rows), list(rows.values())).read(shape, target))
+    return bags.with_rows(ImageFiles(root, list(rows), list(rows.values())).read(shape, target))
 
 
 def _is_positive(n: Any) -> bool:

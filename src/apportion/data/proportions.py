@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from apportion.data._names import as_number, as_numbers, sorted_names
+from apportion.bags.names import as_written, sorted_names
 from apportion.data._pieces import (
     FORMATS,
     check_file,
@@ -36,29 +36,9 @@ class BagTable:
     """The bags of a table, and what it says of each."""
 
     source: str  # what errors call it
-    ids: Sequence[Any]  # as they stand in it: texts if it is a CSV file
+    ids: Sequence[Any]
     values: Any  # a frame of a row a bag, in that order, and a column a class; or a mapping
-    numbers: Sequence[Any] | None = None  # the ids of a CSV file, if all of them are numbers
     kept: NDArray[np.bool_] | None = None  # the bags of the split that was asked for
-
-    def places(self) -> dict[Any, int]:
-        """Give the place of every bag, by all names under which rows may know it."""
-        found = {name: place for place, name in enumerate(self.numbers or ())}
-        return found | {name: place for place, name in enumerate(self.ids)}
-
-    def named(self, rows: Sequence[Any], *, from_csv: bool) -> list[Any]:
-        """Give the ids as the names in `rows` are: as text if these are and are meant to be."""
-        text = not from_csv and all(isinstance(name, str) for name in rows)
-        return list(self.ids if text or self.numbers is None else self.numbers)
-
-
-def find_bag(places: Mapping[Any, int], name: Any, *, from_csv: bool) -> int | None:
-    """Give the place of a bag by the name that it has in a row."""
-    place = places.get(name)
-    if place is None and from_csv:
-        number = as_number(name)
-        place = None if number is None else places.get(number)
-    return place
 
 
 def read_proportions(
@@ -80,7 +60,7 @@ def read_proportions(
             f"Fill in the cells of column {bag!r}, or leave out these rows.",
         )
     code, distinct = pd.factorize(ids)
-    names = distinct.tolist()
+    names = as_written(distinct.tolist()) if from_csv else distinct.tolist()
     parts = frame.pop(SPLIT) if SPLIT in frame.columns else None
     kept = None if split is None else _choose(source, split, parts, code, names)
     columns = [str(name).lower() for name in frame.columns]
@@ -91,7 +71,7 @@ def read_proportions(
         values = _long(source, frame, code, names, from_csv=from_csv)
         absent = [name for name in classes or () if name not in values.columns]
         values[absent] = 0.0  # a class without rows is one that no bag has
-    return BagTable(source, names, values, as_numbers(names) if from_csv else None, kept)
+    return BagTable(source, names, values, kept)
 
 
 def read_splits(given: str | os.PathLike[str], bag: str) -> dict[Any, str]:
@@ -107,8 +87,8 @@ def read_splits(given: str | os.PathLike[str], bag: str) -> dict[Any, str]:
                 f"{source}: bag {name!r} is in split {part!r} and in {found[name]!r}.",
                 "Let all rows of a bag be of one split.",
             )
-    numbers = None if is_parquet(Path(given)) else as_numbers(names)
-    return found | dict(zip(numbers or (), said, strict=False))
+    ids = names if is_parquet(Path(given)) else as_written(names)
+    return dict(zip(ids, said, strict=True))
 
 
 def _load(given: Any, bag: str) -> tuple[str, pd.DataFrame]:
@@ -243,7 +223,7 @@ def _long(
     class_code, distinct = pd.factorize(cells)
     classes: list[Any] = distinct.tolist()
     if from_csv:
-        classes = as_numbers(classes) or classes
+        classes = as_written(classes)
     bags = [names[k] for k in code]
     values = _values(source, frame.iloc[:, value_at], bags, f"column {frame.columns[value_at]!r}")
     cell = code * len(classes) + class_code

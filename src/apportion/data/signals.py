@@ -180,7 +180,7 @@ def read_signals(
         table,
         counts=counts,
         normalize=normalize,
-        labels=labels,
+        truth=labels,
     )
 
 

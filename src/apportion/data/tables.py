@@ -20,11 +20,11 @@ import numpy as np
 import pandas as pd
 
 from apportion.bags.bags import Bags
+from apportion.bags.columns import Columns
+from apportion.bags.names import sorted_names
 from apportion.data._bag_scan import Scan
-from apportion.data._names import sorted_names
 from apportion.data._pieces import Pieces, named, naming, open_pieces
 from apportion.data._row_store import RowStore, check_store
-from apportion.data.columns import Columns
 from apportion.data.encoding import Unseen, encode_into
 from apportion.data.proportions import object_index, read_proportions
 from apportion.errors import DataError, suggestion
@@ -122,7 +122,7 @@ def read_bags(
     learned = scan.learn(features, columns if isinstance(columns, Columns) else None)
     bags = _as_bags(scan, order, counts=counts, normalize=normalize)
     log.info("%s: %s rows in %s bags", source.source, f"{scan.n_kept:,}", f"{bags.n_bags:,}")
-    return Table(replace(bags, x=_encode(scan, learned, folder)), learned)
+    return Table(bags.with_rows(_encode(scan, learned, folder), learned), learned)
 
 
 def _choose_columns(
@@ -164,7 +164,7 @@ def _as_bags(scan: Scan, classes: list[Hashable] | None, *, counts: bool, normal
     if table is not None:
         kept = scan.kept(scan.bags.all_rows)
         position = np.array(scan.place)[position]
-        ids = table.named(list(scan.bags.numbers), from_csv=scan.source.is_csv)
+        ids = list(table.ids)
         values = table.values
         if kept is not None and table.kept is not None:
             position = (np.cumsum(table.kept) - 1)[position[kept]]
@@ -183,14 +183,13 @@ def _as_bags(scan: Scan, classes: list[Hashable] | None, *, counts: bool, normal
     # numpy sorts 16-bit integers several times faster, and most tables have fewer bags.
     order = np.argsort(position.astype(np.min_scalar_type(len(ids))), kind="stable")
     members = dict(zip(ids, np.split(order, np.cumsum(sizes)[:-1]), strict=True))
-    nothing = np.empty((len(position), 0))
     with naming(scan.source.source if table is None else table.source):
         bags = Bags.from_members(
-            nothing, members, values, counts=counts, normalize=normalize, classes=classes
+            None, members, values, counts=counts, normalize=normalize, classes=classes
         )
     if scan.label is not None:
         truth = scan.truth(bags.classes) if truth is None else truth
-        bags = replace(bags, labels=truth[bags.index])
+        bags = replace(bags, truth=truth[bags.index])
     return bags
 
 

@@ -71,7 +71,7 @@ class Instances:
     """The instances of some bags, within reach of a device, without the truth."""
 
     def __init__(self, bags: Bags, feed: Feed) -> None:
-        self.bags, self.feed, self.device = bags.without_labels(), feed, feed.device
+        self.bags, self.feed, self.device = bags.without_truth(), feed, feed.device
         self.distinct, inverse = np.unique(bags.index, return_inverse=True)
         self.inverse = torch.from_numpy(inverse).to(self.device)
         self.offsets = torch.from_numpy(bags.offsets).to(self.device)
@@ -231,7 +231,7 @@ def place(
     What does not fit into its free memory, or into `limit` bytes, is streamed.
     """
     shelf = shelf or Shelf()
-    parts_of = [() if b is None else b.x if isinstance(b.x, tuple) else (b.x,) for b in several]
+    parts_of = [() if b is None else b.parts for b in several]
     left = memory_for(chain(*parts_of), device) if limit is None else limit
 
     def instances(name: str, bags: Bags, parts: tuple[Any, ...]) -> Instances:

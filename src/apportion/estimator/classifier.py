@@ -323,7 +323,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return build(self.module, whole, seed=seed, **options)
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
-            made = self.module(train.without_labels())
+            made = self.module(train.without_truth())
         if not isinstance(made, nn.Module):
             raise ConfigError(
                 f"module gave a {type(made).__name__}.", "Let the callable give an nn.Module."

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from apportion.data.columns import Columns
+from apportion.bags.columns import Columns
 from apportion.errors import RunError
 from apportion.estimator.targets import class_array
 from apportion.methods.base import describe

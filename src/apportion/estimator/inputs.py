@@ -12,7 +12,8 @@ import pandas as pd
 from sklearn.utils.validation import validate_data
 
 from apportion.bags.bags import Bags
-from apportion.data.columns import Columns
+from apportion.bags.columns import Columns
+from apportion.data.encoding import encode, learn_columns
 from apportion.data.tables import Table
 from apportion.errors import DataError
 
@@ -110,15 +111,15 @@ def _of_rows(
     if not frame:
         names = map(str, range(X.shape[1])) if columns is None else columns.names
         X = pd.DataFrame(X, columns=list(names), copy=False)
-    columns = Columns.learn(X) if columns is None else columns
-    return columns.encode(X), columns
+    columns = learn_columns(X) if columns is None else columns
+    return encode(columns, X), columns
 
 
 def _check_frame(frame: pd.DataFrame, *, encoded: bool) -> None:
     if encoded:
         raise DataError(
             "X is a DataFrame, but the classifier was fitted on arrays, Bags or tuples.",
-            "Pass what columns.encode(frame) gives, by the columns that encoded those.",
+            "Pass what encode(columns, frame) gives, by the columns that encoded those.",
         )
     if any(isinstance(dtype, pd.SparseDtype) for dtype in frame.dtypes):
         raise TypeError("Sparse columns were passed, but dense data is required.")

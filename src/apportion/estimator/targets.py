@@ -22,7 +22,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from apportion.bags.bags import Bags
-from apportion.data._names import sorted_names
+from apportion.bags.names import Register, sorted_names
 from apportion.errors import BagError
 from apportion.estimator.inputs import rows_of
 
@@ -94,7 +94,7 @@ def in_order(bags: Bags, classes: Sequence[Hashable]) -> Bags:
         proportions=bags.proportions[:, order],
         counts=bags.counts[:, order],
         classes=tuple(classes),
-        labels=None,
+        truth=None,
     )
 
 
@@ -140,7 +140,7 @@ def _from_labels(x: Any, ids: Any, y: Any, classes: Sequence[Hashable] | None) -
     assert_all_finite(labels, input_name="y")
     check_classification_targets(labels)
     names = np.unique(labels).tolist() if classes is None else list(classes)
-    return Bags.from_rows(x, ids, labels=labels, classes=names)
+    return Bags.from_rows(x, ids, truth=labels, classes=names)
 
 
 def _from_table(
@@ -160,7 +160,7 @@ def _from_table(
     own = np.array([sizes.get(key, -1) for key in keys])
     counts = bool(len(keys)) and np.array_equal(sums, own) and bool((own > 1).any())
     try:
-        return Bags.from_rows(x, ids, table, counts=counts, classes=classes, labels=labels)
+        return Bags.from_rows(x, ids, table, counts=counts, classes=classes, truth=labels)
     except BagError as error:
         if "counts=True" in str(error):
             error.add_note(
@@ -181,15 +181,17 @@ def _sorted_classes(table: Any) -> list[Any] | None:
 def _cut(proportions: Any, ids: NDArray[Any]) -> Any:
     """Leave out the bags of a table that have no row here."""
     present = dict.fromkeys(ids.tolist())
+    known = Register(present)
     if isinstance(proportions, pd.DataFrame):
-        table: Any = proportions[proportions.index.isin(list(present))]
+        here = [known.place(bag) is not None for bag in proportions.index]
+        table: Any = proportions[here]
     elif isinstance(proportions, Mapping):
-        table = {bag: row for bag, row in proportions.items() if bag in present}
+        table = {bag: row for bag, row in proportions.items() if known.place(bag) is not None}
     else:
         return _cut_array(proportions, ids, present)
     if not len(table):
-        known = list(proportions.index if isinstance(proportions, pd.DataFrame) else proportions)
-        first, other = next(iter(present)), known[0] if known else None
+        there = list(proportions.index if isinstance(proportions, pd.DataFrame) else proportions)
+        first, other = next(iter(present)), there[0] if there else None
         raise BagError(
             f"none of the bags is in the table: the first of them is {first!r} "
             f"({type(first).__name__}), and the first in the table {other!r} "

@@ -21,7 +21,7 @@ from apportion.nets.normalized import parts as net_parts
 from apportion.nets.resnet import ResNet
 
 if TYPE_CHECKING:
-    from apportion.data.columns import Columns
+    from apportion.bags.columns import Columns
 
 TOLERANCE = 1e-5  # by how much a probability may differ from torch's
 DIGITS = 1e-6  # the same for each unit of the largest logit: float32 has seven digits

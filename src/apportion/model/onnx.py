@@ -16,7 +16,7 @@ version of apportion, the names of the classes, and how the columns of a table b
     about = session.get_modelmeta().custom_metadata_map
     classes = json.loads(about["classes"])
     columns = Columns.from_dict(json.loads(about["columns"]))
-    numbers, codes = columns.encode(frame)
+    numbers, codes = encode(columns, frame)
     probabilities, label = session.run(None, {"numbers": numbers, "codes": codes})
 
 What was written is run before it is kept, and compared with torch.
@@ -51,7 +51,7 @@ from apportion.model._onnx_graph import (
 )
 
 if TYPE_CHECKING:
-    from apportion.data.columns import Columns
+    from apportion.bags.columns import Columns
 
 __all__ = ["to_onnx"]
 
@@ -61,7 +61,7 @@ ENCODING = (
     '"gaps", 1 where its value is missing and 0 elsewhere.\n'
     'codes, int16, if there are "categories": these columns, in the order of "names". A text is '
     "its place in the list, counted from 1; 0 is for what is missing or not in the list.\n"
-    "In Python: apportion.data.columns.Columns.from_dict(json.loads(columns)).encode(frame)"
+    "In Python: apportion.data.encoding.encode(Columns.from_dict(json.loads(columns)), frame)"
 )
 ONE_FILE = 2**31 - 2**24  # bytes of weights that go into one file: protobuf ends at 2 GiB
 

@@ -8,7 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from apportion.data.columns import Columns
+from apportion.bags.columns import Columns
 from apportion.errors import RunError
 from apportion.nets.build import from_recipe
 from apportion.nets.normalized import Normalized

@@ -75,7 +75,7 @@ def build(
     >>> from tempfile import TemporaryDirectory
     >>> from apportion import Bags, TrainConfig, fit
     >>> from apportion.nets.build import build as net
-    >>> bags = Bags.from_rows(np.eye(4), ["a", "a", "b", "b"], labels=["no", "yes", "no", "no"])
+    >>> bags = Bags.from_rows(np.eye(4), ["a", "a", "b", "b"], truth=["no", "yes", "no", "no"])
     >>> with TemporaryDirectory() as folder:
     ...     history = fit(net("mlp", bags), bags, config=TrainConfig(epochs=2), run=folder)
     ...     build([folder]).name

@@ -12,7 +12,7 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from apportion.data.columns import Columns
+from apportion.bags.columns import Columns
 from apportion.report.reading import RunRead
 from apportion.report.words import percent, plain
 from apportion.training.evaluate import Outcome, Unsure

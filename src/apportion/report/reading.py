@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
-from apportion.data.columns import Columns
+from apportion.bags.columns import Columns
 from apportion.errors import RunError
 from apportion.model.trained import read_columns
 from apportion.runs.run import Run

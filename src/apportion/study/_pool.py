@@ -38,10 +38,10 @@ def pool_of(n_rows: int, rows: ArrayLike | None) -> Ints:
     return pool
 
 
-def rows_by_class(labels: Any, rows: ArrayLike | None) -> dict[Any, Ints]:
+def rows_by_class(truth: Any, rows: ArrayLike | None) -> dict[Any, Ints]:
     """Give the rows of every class of the pool, in the order of the classes' names."""
     # From a list of several types numpy would make strings, and one class of 1 and "1".
-    names = np.asarray(labels if hasattr(labels, "dtype") else np.array(labels, dtype=object))
+    names = np.asarray(truth if hasattr(truth, "dtype") else np.array(truth, dtype=object))
     if names.ndim != 1 or not names.size:
         raise BagError(
             f"labels are of shape {names.shape}.",

@@ -23,11 +23,11 @@ OWN_COLUMNS = ("bag", "split")  # of proportions.csv, beside the classes
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A table with a column of labels, none of which is missing."""
+    """A table with a column of classes, none of which is missing."""
 
     path: Path
     label: str
-    labels: NDArray[Any]
+    truth: NDArray[Any]
     others: pd.DataFrame  # all other columns, as they are to be written again
     options: dict[str, Any]  # for pandas, if the file is of commas
     cells: pd.Series[Any] | None = None  # the labels as they stand there, to be written again
@@ -76,10 +76,10 @@ def read_table(
             "Fill them in, or leave these rows out. A class that is called NA, None or the like "
             "is read as missing: give it another name.",
         )
-    labels = np.asarray(column.astype(str) if column.dtype.kind in "mM" else column)
-    _check_classes(path, label, labels)
+    truth = np.asarray(column.astype(str) if column.dtype.kind in "mM" else column)
+    _check_classes(path, label, truth)
     others, cells = frame.drop(columns=label), frame[label] if keep_label else None
-    return Table(path, label, labels, others, options, cells)
+    return Table(path, label, truth, others, options, cells)
 
 
 def _read(path: Path, **options: Any) -> pd.DataFrame:
@@ -106,9 +106,9 @@ def _check_columns(path: Path, label: str, frame: pd.DataFrame) -> None:
         raise DataError(f"{path} has 0 rows below its names.", "Pass a table with rows.")
 
 
-def _check_classes(path: Path, label: str, labels: NDArray[Any]) -> None:
+def _check_classes(path: Path, label: str, truth: NDArray[Any]) -> None:
     for name in OWN_COLUMNS:
-        if name in labels.astype(str):
+        if name in truth.astype(str):
             raise DataError(
                 f"column {label!r} of {path} has a class {name!r}.",
                 f"Rename the class: proportions.csv has a column {name!r} that is none.",

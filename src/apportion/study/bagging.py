@@ -183,9 +183,9 @@ def bag_table(
 
 def _cut(table: Table, recipe: Recipe) -> dict[str, Ints]:
     """Give the rows of each split, all of which have rows of every class."""
-    n_rows = len(table.labels)
+    n_rows = len(table.truth)
     try:
-        held = rows_by_class(table.labels, None)
+        held = rows_by_class(table.truth, None)
         parts = {"train": np.arange(n_rows)}
         if recipe.valid is not None:
             shares = (1 - recipe.valid, recipe.valid)
@@ -227,17 +227,17 @@ def _make(table: Table, recipe: Recipe, split: str, pool: Ints, seed: int) -> Ma
         settings["columns"] = columns
         members: Any = clusters(numbers, **options, rows=pool, seed=seed)
     elif recipe.protocol == "random":
-        members = protocols.random(len(table.labels), **options, rows=pool, seed=seed)
+        members = protocols.random(len(table.truth), **options, rows=pool, seed=seed)
     else:
         draw: Any = getattr(protocols, recipe.protocol)
-        members = draw(table.labels, **options, rows=pool, seed=seed)
+        members = draw(table.truth, **options, rows=pool, seed=seed)
     return Manifest.from_members(
-        members, table.labels, protocol=recipe.protocol, settings=settings, seed=seed
+        members, table.truth, protocol=recipe.protocol, settings=settings, seed=seed
     )
 
 
 def _describe(split: str, manifest: Manifest, start: int, most: int = 8) -> list[str]:
-    summary = manifest.bags(np.empty((manifest.n_rows, 0))).describe()
+    summary = manifest.bags().describe()
     least, median, largest = summary.sizes
     size = f"{least:,}" if least == largest else f"{least:,} – {median:,g} – {largest:,}"
     shares = manifest.counts / np.diff(manifest.offsets)[:, None]

@@ -59,15 +59,15 @@ def trial(
     True
     """
     data = digits(test=0.3, seed=seed)
-    drawn = rand(data.labels, size, n_bags, seed=seed)
+    drawn = rand(data.truth, size, n_bags, seed=seed)
     if method == SUPERVISED:
         method, members = "fpl", drawn.members.reshape(-1, 1)
     else:
         members = drawn.members
     x, x_test = (images.reshape(-1, 1, 8, 8) for images in (data.x, data.x_test))
-    train = Bags.from_members(x, members, labels=data.labels, classes=range(10))
+    train = Bags.from_members(x, members, truth=data.truth, classes=range(10))
     one = np.zeros(len(x_test), int)
-    test = Bags.from_rows(x_test, one, labels=data.labels_test, classes=range(10))
+    test = Bags.from_rows(x_test, one, truth=data.truth_test, classes=range(10))
     config = TrainConfig(
         epochs=epochs,
         batch_size=64,

@@ -21,6 +21,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from apportion.bags.bags import Bags
+from apportion.bags.counts import count_labels
+from apportion.bags.read import as_instances, count_rows
 from apportion.errors import BagError, DataError, count
 from apportion.study._manifest_file import ARRAYS, REMEDY, checksum, read_manifest, write_manifest
 from apportion.study._pool import Ints
@@ -40,9 +42,9 @@ class Manifest:
     Examples
     --------
     >>> from apportion.study.protocols import rand
-    >>> labels, settings = np.repeat(["no", "yes"], 6), {"size": 4}
-    >>> drawn = rand(labels, **settings, seed=1)
-    >>> made = Manifest.from_members(drawn, labels, protocol="rand", settings=settings, seed=1)
+    >>> truth, settings = np.repeat(["no", "yes"], 6), {"size": 4}
+    >>> drawn = rand(truth, **settings, seed=1)
+    >>> made = Manifest.from_members(drawn, truth, protocol="rand", settings=settings, seed=1)
     >>> made
     Manifest(rand, seed 1: 3 bags from 12 rows, 2 classes; SHA-256 c7b24bb0…)
     >>> made.bags(np.arange(12.0))
@@ -73,7 +75,7 @@ class Manifest:
             if not isinstance(name, ClassName):
                 raise BagError(
                     f"class {name!r} is a {type(name).__name__}, which a manifest cannot keep.",
-                    "Let class names be strings or plain numbers: labels.astype(str).",
+                    "Let class names be strings or plain numbers: truth.astype(str).",
                 )
         try:
             json.dumps(dict(self.settings))
@@ -94,13 +96,18 @@ class Manifest:
                 "index, offsets and counts are not those of bags.",
                 "Manifest.from_members makes them from the rows of your bags.",
             )
-        self.bags(np.empty((self.n_rows, 0)))
+        if self.index.max() >= self.n_rows:
+            raise BagError(
+                f"a bag holds row {self.index.max()}, but there are {count(self.n_rows, 'row')}.",
+                f"Rows are numbered from 0 to {self.n_rows - 1}.",
+            )
+        self.bags()
 
     @classmethod
     def from_members(
         cls,
         members: Drawn | Mapping[Any, ArrayLike] | ArrayLike,
-        labels: Any,
+        truth: Any,
         *,
         protocol: str,
         settings: Mapping[str, Any],
@@ -113,19 +120,19 @@ class Manifest:
         ----------
         members : Drawn, mapping from bag to rows, or array of shape (n, size)
             What a protocol gave. Bags keep their order; their names are 0, 1, ….
-        labels : array of shape (M,)
+        truth : array of shape (M,)
             The class name of every row of the data set, whether a bag holds it or not.
         protocol, settings, seed
             What was called and how, for whoever wants to do it again.
         classes : sequence of class names, optional
-            By default those of `labels`, in their order.
+            By default those of `truth`, in their order.
         """
         redrawn = members.redrawn if isinstance(members, Drawn) else 0
         rows = members.members if isinstance(members, Drawn) else members
-        bags = Bags.from_members(np.empty((len(labels), 0)), rows, labels=labels, classes=classes)
+        bags = Bags.from_members(None, rows, truth=truth, classes=classes)
         names: Any = bags.classes  # what kinds they are is checked with the other fields
         arrays = bags.index, bags.offsets, bags.counts
-        return cls(protocol, dict(settings), int(seed), redrawn, len(labels), names, *arrays)
+        return cls(protocol, dict(settings), int(seed), redrawn, len(truth), names, *arrays)
 
     @property
     def n_bags(self) -> int:
@@ -145,48 +152,45 @@ class Manifest:
     def _arrays(self) -> dict[str, Ints]:
         return {name: getattr(self, name) for name in ARRAYS}
 
-    def bags(self, x: Any, labels: Any = None) -> Bags:
+    def bags(self, x: Any = None, truth: Any = None) -> Bags:
         """Put the rows of a data set into these bags.
 
         Parameters
         ----------
         x : array of shape (M, …), or a tuple of such arrays
             The rows that the bags were made of, in the same order.
-        labels : array of shape (M,), optional
+        truth : array of shape (M,), optional
             The truth, for evaluation only.
 
         Raises
         ------
         BagError
-            If x has another number of rows, or labels give a bag other counts.
+            If x has another number of rows, or the truth gives a bag other counts.
         """
-        shape = np.shape(x[0] if isinstance(x, tuple) and x else x)
-        if shape[:1] != (self.n_rows,):
+        n_rows = self.n_rows if x is None else count_rows(as_instances(x))
+        if n_rows != self.n_rows:
             raise BagError(
-                f"x has {count(shape[0] if shape else 0, 'row')}, but the bags were made of "
-                f"{self.n_rows:,}.",
+                f"x has {count(n_rows, 'row')}, but the bags were made of {self.n_rows:,}.",
                 "Pass all rows of the data set that they were made of, in the same order.",
             )
         members = dict(enumerate(np.split(self.index, self.offsets[1:-1])))
         bags = Bags.from_members(
-            x, members, self.counts, counts=True, classes=self.classes, labels=labels
+            x, members, self.counts, counts=True, classes=self.classes, truth=truth
         )
-        if bags.labels is not None:
-            self._check_truth(bags.labels)
+        if bags.truth is not None:
+            self._check_truth(bags.truth)
         return bags
 
-    def _check_truth(self, labels: Ints) -> None:
-        """Compare the counts with those of labels: rows in another order would have others."""
-        n_classes = len(self.classes)
-        cell = np.repeat(np.arange(self.n_bags), np.diff(self.offsets)) * n_classes + labels
-        true = np.bincount(cell, minlength=self.counts.size).reshape(self.counts.shape)
+    def _check_truth(self, truth: Ints) -> None:
+        """Compare the counts with those of the truth: rows in another order would have others."""
+        true = count_labels(truth, np.diff(self.offsets), len(self.classes))
         wrong = np.argwhere(true != self.counts)
         if len(wrong):
             bag, c = wrong[0]
             raise BagError(
                 f"bag {bag} was made with {self.counts[bag, c]:,} of class {self.classes[c]!r}, "
-                f"but labels give it {true[bag, c]:,}.",
-                "Pass x and labels in the order of the data set that the bags were made of.",
+                f"but the truth gives it {true[bag, c]:,}.",
+                "Pass x and truth in the order of the data set that the bags were made of.",
             )
 
     def save(self, path: str | os.PathLike[str], *, force: bool = False) -> None:

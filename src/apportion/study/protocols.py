@@ -8,7 +8,7 @@ From the rows of a pool
   largest remainder (`apportion.bags.counts.counts_from_proportions`), so that no class is favoured;
 - `dirichlet` draws bags alike, whose proportions differ as much as you say;
 - `random` deals all rows out to bags, so that proportions differ only by chance;
-- `clusters` makes a bag of rows that resemble one another, without looking at labels.
+- `clusters` makes a bag of rows that resemble one another, without looking at classes.
 
 `paper` draws nothing: it reads bags that were published with a paper, those of
 ``papers/matsuo2023/bags`` say.
@@ -57,7 +57,7 @@ class Drawn:
 
 
 def rand(
-    labels: Any,
+    truth: Any,
     size: int,
     n_bags: int | None = None,
     *,
@@ -72,7 +72,7 @@ def rand(
 
     Parameters
     ----------
-    labels : array of shape (M,)
+    truth : array of shape (M,)
         The class name of every row: strings or numbers. The classes are those of `rows`.
     size : int
         The number of rows of each bag.
@@ -96,18 +96,18 @@ def rand(
     Examples
     --------
     >>> from apportion.bags.bags import Bags
-    >>> x, labels = np.arange(12.0), np.repeat(["no", "yes"], 6)
-    >>> drawn = rand(labels, 4, seed=1)
+    >>> x, truth = np.arange(12.0), np.repeat(["no", "yes"], 6)
+    >>> drawn = rand(truth, 4, seed=1)
     >>> drawn
     Drawn(3 × 4 rows, 0 redrawn)
-    >>> Bags.from_members(x, drawn.members, labels=labels)
+    >>> Bags.from_members(x, drawn.members, truth=truth)
     Bags(3 bags of 4–4–4 instances, 12 in all, from 12 rows; 2 classes: no, yes; truth known)
     """
-    return _draw(labels, size, n_bags, rows, seed, _uniform_by_sum, "")
+    return _draw(truth, size, n_bags, rows, seed, _uniform_by_sum, "")
 
 
 def dirichlet(
-    labels: Any,
+    truth: Any,
     size: int,
     n_bags: int | None = None,
     *,
@@ -124,7 +124,7 @@ def dirichlet(
     alpha : float
         How alike the bags are. Near 0 each is of one class, at 1 all proportions are equally
         likely, and the larger it is, the nearer they come to 1/C each.
-    labels, size, n_bags, rows, seed
+    truth, size, n_bags, rows, seed
         As in `rand`.
 
     Returns
@@ -140,10 +140,10 @@ def dirichlet(
 
     Examples
     --------
-    >>> labels = np.repeat(["no", "yes"], 500)
+    >>> truth = np.repeat(["no", "yes"], 500)
     >>> for alpha in (0.01, 100):
-    ...     members = dirichlet(labels, 20, 6, alpha=alpha, seed=0).members
-    ...     print((labels[members] == "yes").sum(axis=1))
+    ...     members = dirichlet(truth, 20, 6, alpha=alpha, seed=0).members
+    ...     print((truth[members] == "yes").sum(axis=1))
     [ 0  3  0 20  0  0]
     [10 10  9 11 11 10]
     """
@@ -157,7 +157,7 @@ def dirichlet(
     def shares(rng: np.random.Generator, n_classes: int) -> Floats:
         return rng.dirichlet(np.full(n_classes, float(alpha)))
 
-    return _draw(labels, size, n_bags, rows, seed, shares, " A larger alpha asks for less of it.")
+    return _draw(truth, size, n_bags, rows, seed, shares, " A larger alpha asks for less of it.")
 
 
 def random(n_rows: int, size: int, *, rows: ArrayLike | None = None, seed: int) -> dict[int, Ints]:
@@ -184,7 +184,7 @@ def random(n_rows: int, size: int, *, rows: ArrayLike | None = None, seed: int) 
     >>> members = random(7, 3, seed=0)
     >>> [len(rows) for rows in members.values()]
     [3, 3, 1]
-    >>> Bags.from_members(np.eye(7), members, labels=list("aabbabb")).sizes
+    >>> Bags.from_members(np.eye(7), members, truth=list("aabbabb")).sizes
     array([3, 3, 1])
     """
     size = positive("size", size)
@@ -240,7 +240,7 @@ def _uniform_by_sum(rng: np.random.Generator, n_classes: int) -> Floats:
 
 
 def _draw(
-    labels: Any,
+    truth: Any,
     size: int,
     n_bags: int | None,
     rows: ArrayLike | None,
@@ -250,7 +250,7 @@ def _draw(
 ) -> Drawn:
     """Draw bags whose proportions `shares` draws; `remedy` is what else helps a scarce class."""
     size = positive("size", size)
-    pool = rows_by_class(labels, rows)
+    pool = rows_by_class(truth, rows)
     held = np.array([len(own) for own in pool.values()])
     if size > held.sum():
         raise BagError(

@@ -128,8 +128,7 @@ class Archive:
             return
         history = session.history
         train = session.train
-        parts = train.x if isinstance(train.x, tuple) else (train.x,)
-        instance = [{"shape": list(p.shape[1:]), "dtype": _name(p.dtype)} for p in parts]
+        instance = [{"shape": list(p.shape[1:]), "dtype": _name(p.dtype)} for p in train.parts]
         recipe = getattr(session.model, "recipe", None)
         for path, weights, epoch in (
             (self.run.model, history.selected, history.best_epoch or history.epoch),

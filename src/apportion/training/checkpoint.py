@@ -127,7 +127,7 @@ def fingerprint(bags: Bags | None) -> str:
         digest.update(np.ascontiguousarray(array).tobytes())
     digest.update(repr((bags.classes, bags.ids)).encode())
     sample = np.unique(np.linspace(0, bags.n_rows - 1, SAMPLED_ROWS).astype(np.int64))
-    for part in bags.x if isinstance(bags.x, tuple) else (bags.x,):
+    for part in bags.parts:
         digest.update(f"{part.dtype}{tuple(part.shape)}".encode())
         if isinstance(part, Tensor):  # as bytes: numpy does not have all of torch's types
             rows = part[torch.from_numpy(sample).to(part.device)].cpu().contiguous()

@@ -61,7 +61,7 @@ def measure(bags: Bags, confidence: Tensor) -> Outcome:
 
     Examples
     --------
-    >>> bags = Bags.from_rows([[0.0], [1.0], [2.0]], ["a", "a", "b"], labels=["no", "yes", "yes"])
+    >>> bags = Bags.from_rows([[0.0], [1.0], [2.0]], ["a", "a", "b"], truth=["no", "yes", "yes"])
     >>> outcome = measure(bags, torch.tensor([[0.9, 0.1], [0.4, 0.6], [0.55, 0.45]]))
     >>> outcome.predicted.round(3)
     array([[0.65, 0.35],
@@ -77,12 +77,12 @@ def measure(bags: Bags, confidence: Tensor) -> Outcome:
     two = confidence.topk(min(2, bags.n_classes), dim=1)
     top, likeliest = two.values[:, 0].double().numpy(), two.indices[:, 0].numpy()
     confusion = calibration = None
-    if bags.labels is not None:
-        cell = bags.labels * bags.n_classes + likeliest
+    if bags.truth is not None:
+        cell = bags.truth * bags.n_classes + likeliest
         counted = np.bincount(cell, minlength=bags.n_classes**2)
         confusion = counted.reshape(bags.n_classes, -1).astype(np.int64)
         bin_of = np.clip((top * BINS).astype(np.int64), 0, BINS - 1)
-        right = likeliest == bags.labels
+        right = likeliest == bags.truth
         weights = (np.ones_like(top), top, right.astype(np.float64))
         binned = [np.bincount(bin_of, w, BINS).astype(np.float64) for w in weights]
         calibration = np.stack(binned, axis=1)
@@ -103,13 +103,12 @@ def _least_sure(bags: Bags, confidence: Tensor, margin: NDArray[Any]) -> Unsure:
     _, first = np.unique(bags.index[order], return_index=True)  # a row may stand in several bags
     at = order[np.sort(first)[:MOST_UNSURE]]
     rows = bags.index[at]
-    parts = bags.x if isinstance(bags.x, tuple) else (bags.x,)
     return Unsure(
         rows=rows,
         bags=np.searchsorted(bags.offsets, at, side="right") - 1,
         confidence=confidence[torch.from_numpy(at)].double().numpy(),
-        truth=None if bags.labels is None else bags.labels[at],
-        x=tuple(_rows_of(part, rows) for part in parts),
+        truth=None if bags.truth is None else bags.truth[at],
+        x=tuple(_rows_of(part, rows) for part in bags.parts),
     )
 
 

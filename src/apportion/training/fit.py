@@ -87,7 +87,7 @@ def fit(
     >>> rng = np.random.default_rng(0)
     >>> truth = rng.integers(2, size=300)
     >>> bag = np.where(rng.random(300) < 0.8, truth, 1 - truth)  # one bag has more of each class
-    >>> bags = Bags.from_rows(truth[:, None] + 0.3 * rng.normal(size=(300, 1)), bag, labels=truth)
+    >>> bags = Bags.from_rows(truth[:, None] + 0.3 * rng.normal(size=(300, 1)), bag, truth=truth)
     >>> history = fit(build("mlp", bags), bags, bags, config=TrainConfig(epochs=20))
     >>> history["valid_accuracy"][-1] > 0.9
     True

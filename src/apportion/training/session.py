@@ -85,7 +85,7 @@ class Session:
         with self.generators:
             self._place(shelf)
             self.supervision: Supervision = self.method.start(
-                self.train.without_labels(),
+                self.train.without_truth(),
                 epochs=config.epochs,
                 device=self.device,
                 seed=config.seed,
@@ -231,7 +231,7 @@ class Session:
     def evaluate(self) -> dict[str, float]:
         """Measure the validation error, and accuracies where the truth is known."""
         found = {}
-        if self.supervision.labels is not None and self.train.labels is not None:
+        if self.supervision.labels is not None and self.train.truth is not None:
             found["label_accuracy"] = _accuracy(self.supervision.labels, self.train)
         if self.aside is not None:
             torch.cuda.current_stream(self.device).wait_stream(self.aside)
@@ -245,7 +245,7 @@ class Session:
                 )
             predicted = bag_means(confidence, instances.offsets)
             found[f"{name}_error"] = proportion_error(instances.proportions, predicted)
-            if bags.labels is not None:
+            if bags.truth is not None:
                 found[f"{name}_accuracy"] = _accuracy(confidence.argmax(dim=1), bags)
             if early is not None:  # its memory belongs to the other stream
                 early.record_stream(torch.cuda.current_stream(self.device))
@@ -295,7 +295,7 @@ class Session:
 
 
 def _accuracy(labels: Tensor, bags: Bags) -> float:
-    return share_equal(labels, torch.from_numpy(bags.labels).to(labels.device))
+    return share_equal(labels, torch.from_numpy(bags.truth).to(labels.device))
 
 
 def _copy(model: nn.Module) -> Weights:

@@ -26,11 +26,11 @@ def refused(function, *arguments):
 def test_digits_are_those_of_scikit_learn():
     data, (x, labels) = digits(), load_digits(return_X_y=True)
     assert data.x.dtype == data.x_test.dtype == np.float32
-    assert data.labels.dtype == data.labels_test.dtype == np.int64
+    assert data.truth.dtype == data.truth_test.dtype == np.int64
     assert data.x.shape == (1258, 64)
     assert data.x_test.shape == (539, 64)
     assert data.classes == ("0", "1", "2", "3", "4", "5", "6", "7", "8", "9")
-    pairs = [(data.x, data.labels), (data.x_test, data.labels_test)]
+    pairs = [(data.x, data.truth), (data.x_test, data.truth_test)]
     found = sorted(
         (own.tobytes(), label)
         for rows, own_labels in pairs
@@ -44,7 +44,7 @@ def test_digits_are_cut_at_random_by_the_seed():
     data, again, other = digits(test=0.1, seed=4), digits(test=0.1, seed=4), digits(test=0.1)
     assert len(data.x_test) == 180
     assert np.array_equal(data.x_test, again.x_test)
-    assert np.array_equal(data.labels, again.labels)
+    assert np.array_equal(data.truth, again.truth)
     assert not np.array_equal(data.x_test, other.x_test)
 
 

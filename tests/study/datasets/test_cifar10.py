@@ -112,7 +112,7 @@ def test_images_are_read_bit_by_bit(tmp_path, monkeypatch, form, unpacked, passe
     data = cifar10({"path": tmp_path, "text": str(tmp_path), "variable": None}[passed])
     assert data.x.shape == (12, 3, 32, 32)
     assert data.x_test.shape == (3, 3, 32, 32)
-    for x, own_labels in ((data.x, data.labels), (data.x_test, data.labels_test)):
+    for x, own_labels in ((data.x, data.truth), (data.x_test, data.truth_test)):
         assert x.dtype == np.uint8
         assert own_labels.dtype == np.int64
         assert x.flags.c_contiguous
@@ -120,7 +120,7 @@ def test_images_are_read_bit_by_bit(tmp_path, monkeypatch, form, unpacked, passe
     for read, image in zip([*data.x, *data.x_test], images, strict=True):
         for channel in range(3):
             assert np.array_equal(read[channel], image[:, :, channel])
-    assert [*data.labels, *data.labels_test] == labels
+    assert [*data.truth, *data.truth_test] == labels
     assert " ".join(data.classes) == ("airplane automobile bird cat deer dog frog horse ship truck")
 
 
@@ -312,4 +312,4 @@ def test_the_sum_of_a_pickle_of_official_size_is_checked(python_folder, monkeypa
     monkeypatch.setattr(_cifar10, "PYTHON_MD5", sums)
     data = cifar10(python_folder)
     assert len(data.x) == 10_000 + 10
-    assert (data.labels[4:-6] == 7).all()
+    assert (data.truth[4:-6] == 7).all()

@@ -57,8 +57,8 @@ def refused(folder=None):
 
 def check(data, parts, length):
     for x, labels, own in (
-        (data.x, data.labels, parts[0]),
-        (data.x_test, data.labels_test, parts[1]),
+        (data.x, data.truth, parts[0]),
+        (data.x_test, data.truth_test, parts[1]),
     ):
         assert x.dtype == np.float32
         assert labels.dtype == np.int64
@@ -101,8 +101,8 @@ def test_the_text_of_uci_is_read_number_by_number(tmp_path, longest, separator, 
         (place / name).write_bytes(uci_text(part, separator).encode())
     data = spoken_arabic_digits(tmp_path)
     check(data, parts, max(longest))
-    assert data.labels.tolist() == [digit for digit in range(10) for _ in range(3)]
-    assert data.labels_test.tolist() == list(range(10))
+    assert data.truth.tolist() == [digit for digit in range(10) for _ in range(3)]
+    assert data.truth_test.tolist() == list(range(10))
 
 
 def test_blank_lines_at_the_ends_are_of_no_account(uci):
@@ -186,8 +186,8 @@ def test_the_text_of_uea_is_read_number_by_number(tmp_path, first, unpacked):
     (place / UEA_TEST).write_text(uea_text(parts[1], written[25:]).replace("@data", "@DATA "))
     data = spoken_arabic_digits(tmp_path)
     check(data, parts, 9)
-    assert data.labels.tolist() == digits[:25]
-    assert data.labels_test.tolist() == digits[25:]
+    assert data.truth.tolist() == digits[:25]
+    assert data.truth_test.tolist() == digits[25:]
 
 
 def test_the_files_of_uci_are_preferred(uci, uea):

@@ -50,15 +50,15 @@ def test_images_are_read_bit_by_bit(tmp_path, monkeypatch, compress, label_type,
     data = svhn({"path": tmp_path, "text": str(tmp_path), "variable": None}[passed])
     assert data.x.shape == (23, 3, 32, 32)
     assert data.x_test.shape == (11, 3, 32, 32)
-    for x, labels in ((data.x, data.labels), (data.x_test, data.labels_test)):
+    for x, labels in ((data.x, data.truth), (data.x_test, data.truth_test)):
         assert x.dtype == np.uint8
         assert labels.dtype == np.int64
         assert x.flags.c_contiguous
     for read, image in zip([*data.x, *data.x_test], [*images, *test_images], strict=True):
         for channel in range(3):
             assert np.array_equal(read[channel], image[:, :, channel])
-    assert data.labels.tolist() == digits
-    assert data.labels_test.tolist() == test_digits
+    assert data.truth.tolist() == digits
+    assert data.truth_test.tolist() == test_digits
     assert data.classes == ("0", "1", "2", "3", "4", "5", "6", "7", "8", "9")
 
 

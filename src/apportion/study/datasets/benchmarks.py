@@ -50,15 +50,15 @@ class Benchmark:
     """Labelled rows to train on and to test on.
 
     Labels are positions in `classes`. Bags of them have all classes, even those that no bag
-    holds, if they are told so: ``Bags.from_members(data.x, members, labels=data.labels,
+    holds, if they are told so: ``Bags.from_members(data.x, members, truth=data.truth,
     classes=range(len(data.classes)))``.
     """
 
     x: NDArray[Any]  # (M, …)
-    labels: Ints  # (M,)
+    truth: Ints  # (M,)
     classes: tuple[str, ...]
     x_test: NDArray[Any]  # (M', …)
-    labels_test: Ints  # (M',)
+    truth_test: Ints  # (M',)
 
     def __repr__(self) -> str:
         shape, names = " × ".join(map(str, self.x.shape[1:])), self.classes
@@ -89,10 +89,10 @@ def digits(*, test: float = 0.3, seed: int = 0) -> Benchmark:
         )
     from sklearn.datasets import load_digits  # it takes a second, and nothing else here needs it
 
-    x, labels = load_digits(return_X_y=True)
-    x, labels = x.astype(np.float32), labels.astype(np.int64)
+    x, truth = load_digits(return_X_y=True)
+    x, truth = x.astype(np.float32), truth.astype(np.int64)
     train, held_out = pools(len(x), (1 - test, test), seed=seed)
-    return Benchmark(x[train], labels[train], DIGITS, x[held_out], labels[held_out])
+    return Benchmark(x[train], truth[train], DIGITS, x[held_out], truth[held_out])
 
 
 def cifar10(folder: str | os.PathLike[str] | None = None) -> Benchmark:
@@ -123,8 +123,8 @@ def cifar10(folder: str | os.PathLike[str] | None = None) -> Benchmark:
     The Python version is pickled. Of a pickle, only containers, texts, numbers and arrays of
     bytes are read; whatever else it asks for is refused and never run.
     """
-    x, labels, x_test, labels_test = read_cifar10(folder)
-    return Benchmark(x, labels, CIFAR10_CLASSES, x_test, labels_test)
+    x, truth, x_test, truth_test = read_cifar10(folder)
+    return Benchmark(x, truth, CIFAR10_CLASSES, x_test, truth_test)
 
 
 def svhn(folder: str | os.PathLike[str] | None = None) -> Benchmark:
@@ -148,8 +148,8 @@ def svhn(folder: str | os.PathLike[str] | None = None) -> Benchmark:
     DataError
         If a file is missing or is not what it should be.
     """
-    x, labels, x_test, labels_test = read_svhn(folder)
-    return Benchmark(x, labels, DIGITS, x_test, labels_test)
+    x, truth, x_test, truth_test = read_svhn(folder)
+    return Benchmark(x, truth, DIGITS, x_test, truth_test)
 
 
 def spoken_arabic_digits(folder: str | os.PathLike[str] | None = None) -> Benchmark:
@@ -181,5 +181,5 @@ def spoken_arabic_digits(folder: str | os.PathLike[str] | None = None) -> Benchm
     the UEA archive's files each utterance has a label, a number. The ten that occur stand for the
     digits 0 to 9 in their order, whether they are written 0 to 9 or 1 to 10.
     """
-    x, labels, x_test, labels_test = read_spoken_arabic_digits(folder)
-    return Benchmark(x, labels, DIGITS, x_test, labels_test)
+    x, truth, x_test, truth_test = read_spoken_arabic_digits(folder)
+    return Benchmark(x, truth, DIGITS, x_test, truth_test)

@@ -128,11 +128,11 @@ def _problem(paper: Paper, read: Callable[[str], Benchmark], dataset: str, size:
     data = read(dataset)
     n_classes = len(data.classes)
     train, valid = (
-        Bags.from_members(data.x, rows, labels=data.labels, classes=range(n_classes))
+        Bags.from_members(data.x, rows, truth=data.truth, classes=range(n_classes))
         for rows in paper_bags(paper.folder / "bags" / f"{dataset}.npz", size)
     )
     one_bag = np.zeros(len(data.x_test), np.int64)
-    test = Bags.from_rows(data.x_test, one_bag, labels=data.labels_test, classes=range(n_classes))
+    test = Bags.from_rows(data.x_test, one_bag, truth=data.truth_test, classes=range(n_classes))
 
     def network(seed: int) -> nn.Module:
         if data.x.ndim == 3:

@@ -17,8 +17,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from apportion.bags.columns import Columns
 from apportion.data import _column_statistics as column_statistics
-from apportion.data.columns import Columns
+from apportion.data.encoding import encode, learn_columns
 from apportion.errors import DataError
 
 
@@ -51,10 +52,10 @@ NUMERIC = {
 @pytest.mark.parametrize("kind", NUMERIC)
 def test_every_type_of_number_is_numeric(kind):
     frame = pd.DataFrame({"x": NUMERIC[kind]})
-    columns = Columns.learn(frame)
+    columns = learn_columns(frame)
     assert columns.means == {"x": 3.0}
     assert (columns.gaps, columns.codes, columns.n_numbers) == ((), (), 1)
-    encoded = only_numbers(columns.encode(frame))
+    encoded = only_numbers(encode(columns, frame))
     assert encoded.dtype == np.float32
     assert encoded.tolist() == [[1], [2], [6]]
 
@@ -62,9 +63,9 @@ def test_every_type_of_number_is_numeric(kind):
 @pytest.mark.parametrize("dtype", ["bool", "boolean", "object", pd.ArrowDtype(pa.bool_())])
 def test_booleans_are_numbers(dtype):
     frame = pd.DataFrame({"x": pd.Series([True, False, True, True], dtype=dtype)})
-    columns = Columns.learn(frame)
+    columns = learn_columns(frame)
     assert columns.means == {"x": 0.75}
-    assert only_numbers(columns.encode(frame)).tolist() == [[1], [0], [1], [1]]
+    assert only_numbers(encode(columns, frame)).tolist() == [[1], [0], [1], [1]]
 
 
 @pytest.mark.parametrize(
@@ -79,9 +80,9 @@ def test_booleans_are_numbers(dtype):
 )
 def test_gaps_are_filled_by_the_mean_and_marked_after_all_numbers(column):
     frame = pd.DataFrame({"a": column, "b": [7, 8, 9], "c": [None, None, -1.0]})
-    columns = Columns.learn(frame)
+    columns = learn_columns(frame)
     assert columns.gaps == ("a", "c")
-    assert only_numbers(columns.encode(frame)).tolist() == [
+    assert only_numbers(encode(columns, frame)).tolist() == [
         [4, 7, -1, 0, 1],
         [2.5, 8, -1, 1, 1],
         [1, 9, -1, 0, 0],
@@ -89,17 +90,17 @@ def test_gaps_are_filled_by_the_mean_and_marked_after_all_numbers(column):
 
 
 def test_a_gap_that_comes_later_is_filled_but_not_marked():
-    columns = Columns.learn(pd.DataFrame({"a": [1, 2, 6]}))
-    assert only_numbers(columns.encode(pd.DataFrame({"a": [None, 5.0]}))).tolist() == [[3], [5]]
+    columns = learn_columns(pd.DataFrame({"a": [1, 2, 6]}))
+    assert only_numbers(encode(columns, pd.DataFrame({"a": [None, 5.0]}))).tolist() == [[3], [5]]
 
 
 def test_a_column_without_values_says_only_that():
     frame = pd.DataFrame(
         {"a": [1.0, 2.0], "none": [None, None], "text": pd.array([None] * 2, "string")}
     )
-    columns = Columns.learn(frame)
+    columns = learn_columns(frame)
     assert columns.categories == {"text": ()}
-    numbers, codes = columns.encode(frame)
+    numbers, codes = encode(columns, frame)
     assert numbers.tolist() == [[1, 0, 1], [2, 0, 1]]
     assert codes.tolist() == [[0], [0]]
 
@@ -107,16 +108,16 @@ def test_a_column_without_values_says_only_that():
 def test_means_are_summed_in_double_precision():
     values = np.full(400_000, 16_777_217.0)  # 2**24 + 1, at which float32 stops counting
     frame = pd.DataFrame({"x": np.append(values, np.nan)})
-    assert Columns.learn(frame).means["x"] == np.float32(16_777_217.0)
+    assert learn_columns(frame).means["x"] == np.float32(16_777_217.0)
 
 
 @pytest.mark.parametrize("value", [np.inf, -np.inf, 1e39, -3.5e38])
 def test_what_float32_cannot_hold_is_refused_with_its_row(value):
     good, bad = pd.DataFrame({"x": [1.0, 2.0, 3.0]}), pd.DataFrame({"x": [1.0, value, value]})
     with pytest.raises(DataError, match=r"column 'x' is .* in row 4 "):
-        Columns.learn([good, bad])
+        learn_columns([good, bad])
     with pytest.raises(DataError, match=r"column 'x' is .* in row 1 .*2 of 3 in all"):
-        Columns.learn(good).encode(bad)
+        encode(learn_columns(good), bad)
 
 
 # -------------------------------------------------------------------------------------- categories
@@ -129,52 +130,52 @@ def test_what_float32_cannot_hold_is_refused_with_its_row(value):
 )  # fmt: skip
 def test_every_type_of_text_is_categorical(dtype):
     frame = pd.DataFrame({"t": pd.Series(["b", "a", None, "b", "c"], dtype=dtype)})
-    columns = Columns.learn(frame)
+    columns = learn_columns(frame)
     # The most frequent first, then by their text.
     assert columns.categories == {"t": ("b", "a", "c")}
     assert columns.codes == (4,)
-    numbers, codes = columns.encode(frame)
+    numbers, codes = encode(columns, frame)
     assert numbers.shape == (5, 0)
     assert codes.dtype == np.int16
     assert codes.ravel().tolist() == [1, 2, 0, 1, 3]
 
 
 def test_categories_are_matched_by_their_text_whatever_their_type():
-    learned = Columns.learn(pd.DataFrame({"t": pd.Categorical([3, 1, 3, 2, 2, 3])}))
+    learned = learn_columns(pd.DataFrame({"t": pd.Categorical([3, 1, 3, 2, 2, 3])}))
     assert learned.categories == {"t": ("3", "2", "1")}
     for values in (["1", "2", "3"], [1, 2, 3], pd.Categorical([1, 2, 3], categories=[3, 2, 1, 9])):
-        assert learned.encode(pd.DataFrame({"t": values}))[1].ravel().tolist() == [3, 2, 1]
+        assert encode(learned, pd.DataFrame({"t": values}))[1].ravel().tolist() == [3, 2, 1]
 
 
 def test_missing_is_not_a_category_but_the_empty_text_is():
     frame = pd.DataFrame({"t": pd.Series(["", None, np.nan, ""], dtype=object)})
-    columns = Columns.learn(frame)
+    columns = learn_columns(frame)
     assert columns.categories == {"t": ("",)}
-    assert columns.encode(frame)[1].ravel().tolist() == [1, 0, 0, 1]
+    assert encode(columns, frame)[1].ravel().tolist() == [1, 0, 0, 1]
 
 
 def test_the_255_most_frequent_categories_have_codes_and_the_rest_none():
     # 300 categories; number k is there 1 + (k >= 100) times, so that ties are cut by text.
     names = [f"c{k:03d}" for k in range(300)] + [f"c{k:03d}" for k in range(100, 300)]
     frame = pd.DataFrame({"t": np.random.default_rng(0).permutation(names)})
-    columns = Columns.learn(frame)
+    columns = learn_columns(frame)
     expected = [f"c{k:03d}" for k in [*range(100, 300), *range(55)]]
     assert list(columns.categories["t"]) == expected
     assert columns.codes == (256,)
     assert columns.left_out == {"t": 45}
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # what was left out on purpose is no news
-        codes = columns.encode(pd.DataFrame({"t": ["c100", "c054", "c055", "new"]}))[1]
+        codes = encode(columns, pd.DataFrame({"t": ["c100", "c054", "c055", "new"]}))[1]
     assert codes.ravel().tolist() == [1, 255, 0, 0]
     assert "255 of 300" in repr(columns)
 
 
 def test_unseen_categories_are_coded_0_with_one_warning():
     frame = pd.DataFrame({"a": ["x", "y"], "b": ["u", "v"], "n": [1, 2]})
-    columns = Columns.learn(frame)
+    columns = learn_columns(frame)
     new = pd.DataFrame({"a": ["z", "x", "w", "z"], "b": ["u", "v", None, "u"], "n": 0})
     with pytest.warns(UserWarning, match="not there when") as caught:
-        codes = columns.encode(new)[1]
+        codes = encode(columns, new)[1]
     assert codes.tolist() == [[0, 1], [1, 2], [0, 0], [0, 1]]
     (message,) = [str(warning.message) for warning in caught]
     assert "'a' in 3 rows (such as 'z')" in message
@@ -185,15 +186,15 @@ def test_unseen_categories_are_coded_0_with_one_warning():
 def test_a_column_of_too_many_texts_is_refused(monkeypatch):
     monkeypatch.setattr(column_statistics, "MOST_TEXTS", 5)
     pieces = [pd.DataFrame({"id": [f"{k}", f"{k + 1}"], "n": 1}) for k in range(6)]
-    Columns.learn(pieces[:4])
+    learn_columns(pieces[:4])
     with pytest.raises(DataError, match=r"column 'id' has more than 5 distinct texts in 10 rows"):
-        Columns.learn(pieces)
+        learn_columns(pieces)
 
 
 def test_a_few_words_among_numbers_are_reported(caplog):
     cells = [*map(str, range(40)), "12x", "abc"]
     with caplog.at_level(logging.WARNING, "apportion"):
-        Columns.learn(pd.DataFrame({"age": cells, "code": "7", "name": "a"}))
+        learn_columns(pd.DataFrame({"age": cells, "code": "7", "name": "a"}))
     (message,) = caplog.messages
     assert "'age'" in message
     assert "2 of its 42 values are not numbers, such as '12x'" in message
@@ -217,14 +218,14 @@ def test_pieces_teach_what_the_whole_does(rows, data):
     cuts = sorted(data.draw(st.lists(st.integers(0, len(rows)), max_size=4)))
     ends = [0, *cuts, len(rows)]
     pieces = [frame.iloc[a:b] for a, b in pairwise(ends)]
-    whole, learned = Columns.learn(frame), Columns.learn(iter(pieces))
+    whole, learned = learn_columns(frame), learn_columns(iter(pieces))
     if frame["t"].notna().any():  # otherwise nothing says that it is text
         assert list(learned.categorical) == ["t"]
         counts = frame["t"].value_counts()
         assert [counts[text] for text in learned.categories["t"]] == sorted(counts, reverse=True)
     assert learned == whole
     # An independent account of the encoding, cell by cell.
-    numbers, codes = both(learned.encode(frame))
+    numbers, codes = both(encode(learned, frame))
     known = [row[0] for row in rows if row[0] is not None]
     mean = np.float32(sum(known) / len(known)) if known else 0
     filled = [mean if row[0] is None else row[0] for row in rows]
@@ -238,7 +239,7 @@ def test_pieces_teach_what_the_whole_does(rows, data):
         assert [back[code] for code in codes[:, 0]] == [row[1] for row in rows]
     # By name, in any order, beside others.
     shuffled = frame.assign(more=1)[["more", "t", "n", "x"]]
-    for one, other in zip(both(learned.encode(shuffled)), (numbers, codes), strict=True):
+    for one, other in zip(both(encode(learned, shuffled)), (numbers, codes), strict=True):
         assert np.array_equal(one, other)
     # And after a journey through a file.
     again = Columns.from_dict(json.loads(json.dumps(learned.to_dict())))
@@ -254,7 +255,7 @@ def test_pieces_may_be_of_different_types_of_one_kind():
         pd.DataFrame({"x": ["a"], "t": [1]})[:0],  # which has no rows to be of any kind
         pd.DataFrame({"x": [True], "t": ["b"]}),
     ]
-    columns = Columns.learn(pieces)
+    columns = learn_columns(pieces)
     assert columns.names == ("x", "t")
     assert columns.means == {"x": 2.5}
     assert columns.gaps == ("x",)
@@ -264,20 +265,20 @@ def test_pieces_may_be_of_different_types_of_one_kind():
 def test_pieces_that_contradict_one_another_are_refused():
     numbers = pd.DataFrame({"x": [1, 2]})
     with pytest.raises(DataError, match=r"'x' is numbers up to row 2, and text from there"):
-        Columns.learn([numbers, pd.DataFrame({"x": ["a"]})])
+        learn_columns([numbers, pd.DataFrame({"x": ["a"]})])
     with pytest.raises(DataError, match=r"from row 2 on lacks a column 'x'"):
-        Columns.learn([numbers.assign(y=1), pd.DataFrame({"y": [1]})])
+        learn_columns([numbers.assign(y=1), pd.DataFrame({"y": [1]})])
     with pytest.raises(DataError, match=r"from row 2 on has a column 'y'"):
-        Columns.learn([numbers, numbers.assign(y=1)])
+        learn_columns([numbers, numbers.assign(y=1)])
 
 
 def test_floats_come_back_from_json_exactly():
     frame = pd.DataFrame({"x": [0.1, 0.2, 1e-30], "y": [1e38, 3.0, 1 / 3]})
-    columns = Columns.learn(frame)
+    columns = learn_columns(frame)
     again = Columns.from_dict(json.loads(json.dumps(columns.to_dict())))
     assert again.means == columns.means
     assert pickle.loads(pickle.dumps(columns)) == columns  # noqa: S301
-    assert columns != Columns.learn(frame[["x"]])
+    assert columns != learn_columns(frame[["x"]])
 
 
 @pytest.mark.parametrize(
@@ -290,16 +291,16 @@ def test_floats_come_back_from_json_exactly():
     ],
 )
 def test_what_is_no_saved_columns_is_refused(broken):
-    fields = Columns.learn(pd.DataFrame({"x": [1], "y": [2]})).to_dict()
+    fields = learn_columns(pd.DataFrame({"x": [1], "y": [2]})).to_dict()
     broken(fields)
     with pytest.raises(DataError, match="saved columns"):
         Columns.from_dict(fields)
 
 
 def test_names_are_text():
-    columns = Columns.learn(pd.DataFrame({0: [1, 2], ("a", 1): [3, 4]}))
+    columns = learn_columns(pd.DataFrame({0: [1, 2], ("a", 1): [3, 4]}))
     assert columns.names == ("0", "('a', 1)")
-    assert only_numbers(columns.encode(pd.DataFrame({"('a', 1)": [3], "0": [1]}))).tolist() == [
+    assert only_numbers(encode(columns, pd.DataFrame({"('a', 1)": [3], "0": [1]}))).tolist() == [
         [1, 3]
     ]
 
@@ -326,32 +327,32 @@ def test_names_are_text():
 def test_other_types_are_refused_by_name(values, named):
     odd = pd.DataFrame({"fine": [1, 2], "when": values})
     with pytest.raises(DataError, match=rf"column 'when' is of type .*{named}") as error:
-        Columns.learn(odd)
+        learn_columns(odd)
     assert "leave it out" in str(error.value).splitlines()[-1]
     for learned in ([1, 2], ["a", "b"]):
-        columns = Columns.learn(pd.DataFrame({"when": learned}))
+        columns = learn_columns(pd.DataFrame({"when": learned}))
         with pytest.raises(DataError, match="column 'when' is of type"):
-            columns.encode(odd)
+            encode(columns, odd)
 
 
 def test_names_that_repeat_are_refused():
     twice = pd.DataFrame([[1, 2, 3]], columns=["a", "b", "a"])
     with pytest.raises(DataError, match="column 'a' is there more than once"):
-        Columns.learn(twice)
+        learn_columns(twice)
     with pytest.raises(DataError, match="column '1' is there more than once"):
-        Columns.learn(pd.DataFrame([[1, 2]], columns=[1, "1"]))
+        learn_columns(pd.DataFrame([[1, 2]], columns=[1, "1"]))
     with pytest.raises(DataError, match="column 'a' is there 2 times"):
-        Columns.learn(pd.DataFrame({"a": [1]})).encode(twice)
+        encode(learn_columns(pd.DataFrame({"a": [1]})), twice)
     # Of columns that are not used, it does not matter.
-    assert only_numbers(Columns.learn(pd.DataFrame({"b": [1]})).encode(twice)).tolist() == [[2]]
+    assert only_numbers(encode(learn_columns(pd.DataFrame({"b": [1]})), twice)).tolist() == [[2]]
 
 
 def test_a_missing_column_is_named_with_what_may_be_meant():
-    columns = Columns.learn(pd.DataFrame({"income": [1], "age": [1]}))
+    columns = learn_columns(pd.DataFrame({"income": [1], "age": [1]}))
     with pytest.raises(DataError, match=r"column 'income' is missing: .*\n.*mean 'incme'"):
-        columns.encode(pd.DataFrame({"incme": [1], "age": [2]}))
+        encode(columns, pd.DataFrame({"incme": [1], "age": [2]}))
     with pytest.raises(DataError, match=r"'income' is missing \(and 1 more\)"):
-        columns.encode(pd.DataFrame({"x": [1]}))
+        encode(columns, pd.DataFrame({"x": [1]}))
 
 
 @pytest.mark.parametrize(
@@ -363,9 +364,9 @@ def test_a_missing_column_is_named_with_what_may_be_meant():
     ],
 )
 def test_text_in_place_of_numbers_is_refused_with_its_row(cells, row, value):
-    columns = Columns.learn(pd.DataFrame({"n": [1, 2]}))
+    columns = learn_columns(pd.DataFrame({"n": [1, 2]}))
     with pytest.raises(DataError, match=rf"'n' was numbers .* row {row} .* is '{value}'"):
-        columns.encode(pd.DataFrame({"n": cells}))
+        encode(columns, pd.DataFrame({"n": cells}))
 
 
 @pytest.mark.parametrize(
@@ -379,7 +380,7 @@ def test_text_in_place_of_numbers_is_refused_with_its_row(cells, row, value):
 )
 def test_nothing_to_learn_from_is_refused(frames, named):
     with pytest.raises(DataError, match=named):
-        Columns.learn(frames)
+        learn_columns(frames)
 
 
 def test_encoding_is_fast():
@@ -387,9 +388,9 @@ def test_encoding_is_fast():
     frame = pd.DataFrame({f"x{j}": rng.normal(size=n) for j in range(15)})
     for j in range(5):
         frame[f"t{j}"] = pd.Series(rng.choice(["a", "b", "c"], n))
-    columns = Columns.learn(frame)
+    columns = learn_columns(frame)
     start = time.perf_counter()
-    columns.encode(frame)
+    encode(columns, frame)
     assert time.perf_counter() - start < 1.5  # it takes a tenth of a second
 
 
@@ -398,8 +399,8 @@ def test_small_differences_of_large_numbers_are_kept():
     seconds, plain = 1.7e9 + 10 * rng.normal(size=200), 1000 + 10 * rng.normal(size=200)
     frame = pd.DataFrame({"seconds": seconds, "plain": plain})
     frame.loc[3, "seconds"] = np.nan
-    columns = Columns.learn([frame[:100], frame[100:]])
-    numbers: Any = columns.encode(frame)
+    columns = learn_columns([frame[:100], frame[100:]])
+    numbers: Any = encode(columns, frame)
     assert columns.shifted == ("seconds",)
     known = np.arange(200) != 3
     expected = seconds - seconds[known].mean()
@@ -410,13 +411,13 @@ def test_small_differences_of_large_numbers_are_kept():
 
 
 def test_a_constant_is_not_shifted():
-    columns = Columns.learn(pd.DataFrame({"k": [5.0, 5.0]}))
-    numbers: Any = columns.encode(pd.DataFrame({"k": [5.0, 6.0]}))
+    columns = learn_columns(pd.DataFrame({"k": [5.0, 5.0]}))
+    numbers: Any = encode(columns, pd.DataFrame({"k": [5.0, 6.0]}))
     assert numbers.ravel().tolist() == [5.0, 6.0]
 
 
 def test_categories_that_are_not_told_apart_are_said(caplog):
     frame = pd.DataFrame({"id": [f"k{i}" for i in range(300)]})
     with caplog.at_level("WARNING", "apportion"):
-        Columns.learn(frame)
+        learn_columns(frame)
     assert "'id' has 300 categories: the 255 most frequent" in caplog.text

@@ -1,0 +1,96 @@
+"""Names of bags and classes: how one table's names are found among another's.
+
+The one rule: a name is found if it is equal to a known one, or else if both are written alike or
+are the same number. So 7 in a data frame is "7" or "7.0" in a CSV file, but never "007".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Register", "as_written", "sorted_names"]
+
+
+class Register:
+    """Known names, in their order.
+
+    Examples
+    --------
+    >>> wards = Register([7, "north"])
+    >>> wards.place("7"), wards.place("7.0"), wards.place("north"), wards.place("007")
+    (0, 0, 1, None)
+    >>> wards.places(["north", "south", 7])
+    array([ 1, -1,  0])
+    """
+
+    def __init__(self, names: Iterable[Hashable]) -> None:
+        self.names = list(names)
+        self._written = {str(name): place for place, name in enumerate(self.names)}
+        self._equal = {name: place for place, name in enumerate(self.names)}
+
+    def place(self, name: Any) -> int | None:
+        """Return the position of a name; None if it is unknown."""
+        place = self._equal.get(name)
+        return self._alike(name) if place is None else place
+
+    def _alike(self, name: Any) -> int | None:
+        place = self._written.get(str(name))
+        number = _number(name) if place is None and isinstance(name, str) else None
+        return place if number is None else self._equal.get(number)
+
+    def places(self, names: Sequence[Any]) -> NDArray[np.int64]:
+        """Return the position of each of several distinct names; -1 for unknown ones.
+
+        Two of them never have the same position: of 7 and "7" the one that is equal is found.
+        """
+        found = np.array([self._equal.get(name, -1) for name in names], dtype=np.int64)
+        taken = set(found.tolist())
+        for i in np.flatnonzero(found < 0).tolist():
+            place = self._alike(names[i])
+            if place is not None and place not in taken:
+                found[i] = place
+                taken.add(place)
+        return found
+
+
+def as_written(texts: Iterable[str]) -> list[Any]:
+    """Return the names that the cells of a CSV file stand for: numbers, if all of them are.
+
+    A number is written as Python writes it, so that codes such as 007 stay texts.
+
+    Examples
+    --------
+    >>> as_written(["7", "8.5"]), as_written(["7", "north"]), as_written(["07", "08"])
+    ([7, 8.5], ['7', 'north'], ['07', '08'])
+    """
+    known = list(texts)
+    distinct = dict.fromkeys(known)
+    numbers = {text: number for text in distinct if (number := _number(text)) is not None}
+    if len(numbers) < len(distinct) or len(set(numbers.values())) < len(distinct):
+        return known
+    return [numbers[text] for text in known]
+
+
+def _number(text: str) -> int | float | None:
+    for kind in (int, float):
+        try:
+            number = kind(text)
+        except ValueError:
+            continue
+        if str(number) == text and (kind is int or math.isfinite(number)):
+            return number
+    return None
+
+
+def sorted_names(names: Iterable[Any]) -> list[Any]:
+    """Sort names; those of several types stay in their order."""
+    known = list(names)
+    try:
+        return sorted(known)
+    except TypeError:
+        return known
