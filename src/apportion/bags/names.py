@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -30,8 +31,11 @@ class Register:
 
     def __init__(self, names: Iterable[Hashable]) -> None:
         self.names = list(names)
-        self._written = {str(name): place for place, name in enumerate(self.names)}
         self._equal = {name: place for place, name in enumerate(self.names)}
+
+    @cached_property
+    def _written(self) -> dict[str, int]:
+        return {str(name): place for place, name in enumerate(self.names)}
 
     def place(self, name: Any) -> int | None:
         """Return the position of a name; None if it is unknown."""
