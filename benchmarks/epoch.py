@@ -278,7 +278,7 @@ def main():
         "paper",
         epochs=options.epochs or (20 if on_gpu else 8),
         device=options.device,
-        steps="compiled",  # as the preset's 400 epochs would be, and these few would not
+        step_mode="compiled",  # as the preset's 400 epochs would be, and these few would not
     )
     name = torch.cuda.get_device_name(device) if on_gpu else "the CPU"
     print(f"{instances:,} instances to train and as many to validate on, {name}")

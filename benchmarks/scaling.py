@@ -44,7 +44,7 @@ def measure(n, size, classes, epochs, batch_size, columns, streamed=None):
         members = random(n, size, seed=0)
         bags = Bags.from_members(x, members, truth=labels, classes=range(classes))
         model = build("mlp", bags)
-        config = TrainConfig(epochs=epochs, batch_size=batch_size, device_memory=memory)
+        config = TrainConfig(epochs=epochs, batch_size=batch_size, device_memory_gib=memory)
         small = bags[: max(1, 1000 // size)]
         fit(build("mlp", small), small, config=TrainConfig(epochs=1))  # compiles, and warms up
         history, needed = watched(lambda: fit(model, bags, config=config))

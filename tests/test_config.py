@@ -39,11 +39,11 @@ WHOLE = "a whole number of 1 or more"
         *[("schedule", v, "'constant' or 'cosine'") for v in ("Cosine", None, 3)],
         *[("precision", v, "'auto' or 'float32' or 'bfloat16'") for v in ("float16", None)],
         *[
-            ("steps", v, "'auto' or 'eager' or 'captured' or 'compiled'")
+            ("step_mode", v, "'auto' or 'eager' or 'captured' or 'compiled'")
             for v in ("Eager", "", None, True, 3)
         ],
         *[
-            ("device_memory", v, "a number of GiB, 0 or more")
+            ("device_memory_gib", v, "a number of GiB, 0 or more")
             for v in (-1, -1e-9, math.nan, math.inf, "8", True, [8])
         ],
     ],
@@ -80,10 +80,10 @@ def test_augmentations_that_are_one_text_are_not_taken_letter_by_letter():
         {"bags_per_step": 1, "patience": 1, "threads": 1},
         {"seed": 0, "warmup": 0, "weight_decay": 0, "learning_rate": 1},
         {"seed": 2**63 - 1, "warmup": 0.999, "learning_rate": 1e-300},
-        {"device_memory": None, "steps": "auto"},
-        {"device_memory": 0, "steps": "eager"},
-        {"device_memory": 1e-300, "steps": "captured"},
-        {"device_memory": 1e12, "steps": "compiled"},
+        {"device_memory_gib": None, "step_mode": "auto"},
+        {"device_memory_gib": 0, "step_mode": "eager"},
+        {"device_memory_gib": 1e-300, "step_mode": "captured"},
+        {"device_memory_gib": 1e12, "step_mode": "compiled"},
     ],
 )
 def test_values_at_the_border_are_taken(options):
@@ -157,8 +157,8 @@ TRIED: dict[str, st.SearchStrategy[Any]] = {
     "seed": st.integers(0, 2**63 - 1),
     "device": st.sampled_from(["auto", "cpu", "cuda:1"]),
     "precision": st.sampled_from(["auto", "float32", "bfloat16"]),
-    "steps": st.sampled_from(["auto", "eager", "captured", "compiled"]),
-    "device_memory": st.none() | st.integers(0, 10**6) | st.floats(0, 1e6),
+    "step_mode": st.sampled_from(["auto", "eager", "captured", "compiled"]),
+    "device_memory_gib": st.none() | st.integers(0, 10**6) | st.floats(0, 1e6),
     "threads": st.none() | st.integers(1, 100),
     "checkpoint_every": st.integers(1, 100),
 }

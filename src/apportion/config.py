@@ -1,38 +1,85 @@
 """How to train: every option in one place, as a dataclass that a TOML file can hold.
 
-The presets are `default`, and `paper`, which is what Matsuo et al. did: 400 epochs of Adam at a
-constant 3e-4, 512 instances a step for pseudo labels and four bags a step for proportion losses.
+An option is declared once: its field has the default, the rule it must meet and the help text,
+which the command line and the documentation show. The presets are `default`, and `paper`, which is
+what Matsuo et al. did: 400 epochs of Adam at a constant 3e-4, 512 instances per step for pseudo
+labels and four bags per step for proportion losses.
 """
 
 from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields
 from numbers import Integral, Real
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple
 
-from apportion.errors import ConfigError, suggestion
+from apportion.errors import ConfigError, must_be, suggestion
 from apportion.files import as_toml
 
-__all__ = ["PRESETS", "TrainConfig"]
-
-Schedule = Literal["constant", "cosine"]
-Precision = Literal["auto", "float32", "bfloat16"]
-Steps = Literal["auto", "eager", "captured", "compiled"]
+__all__ = ["PRESETS", "Rule", "TrainConfig", "declared", "described"]
 
 
-def _whole(value: object, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+class Rule(NamedTuple):
+    """What a value must be, in words and as a test."""
+
+    words: str
+    holds: Callable[[Any], bool]
+
+    def check(self, name: str, value: Any) -> None:
+        """Raise an error that names the option, the rule and the value."""
+        if not self.holds(value):
+            raise must_be(name, self.words, value)
 
 
-def _number(value: object) -> bool:
+def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _text(value: object) -> bool:
-    return isinstance(value, str)
+def _integer(least: int, below: float = math.inf, words: str = "") -> Rule:
+    def holds(value: Any) -> bool:
+        return _is_number(value) and isinstance(value, int) and least <= value < below
+
+    return Rule(f"an integer ≥ {least}{words}", holds)
+
+
+def _number(words: str, holds: Callable[[float], bool]) -> Rule:
+    return Rule(words, lambda value: _is_number(value) and holds(value))
+
+
+def _one_of(*known: str) -> Rule:
+    words = ", ".join(map(repr, known[:-1])) + f" or {known[-1]!r}"
+    return Rule(words, lambda value: isinstance(value, str) and value in known)
+
+
+def _or_none(rule: Rule) -> Rule:
+    return Rule(f"{rule.words}, or None", lambda value: value is None or rule.holds(value))
+
+
+def _texts(value: Any) -> bool:
+    return not isinstance(value, str) and all(isinstance(text, str) for text in value)
+
+
+def declared(value: Any, rule: Rule | None, text: str, **shown: Any) -> Any:
+    """Declare an option: its default, its rule and its help text.
+
+    Parameters
+    ----------
+    **shown
+        How the command line shows it: `default`, if that is not a plain value; `flag`, whether it
+        is a flag of `apportion train`.
+    """
+    return field(default=value, metadata={"rule": rule, "help": text, **shown})
+
+
+def described(cls: type) -> str:
+    """Return the declared options of a dataclass as the section of a docstring."""
+    lines = []
+    for option in fields(cls):
+        default = option.metadata.get("default", repr(option.default))
+        lines += [f"    {option.name} : default {default}", f"        {option.metadata['help']}"]
+    return "\n".join(lines)
 
 
 @dataclass(frozen=True)
@@ -41,46 +88,7 @@ class TrainConfig:
 
     Parameters
     ----------
-    epochs : int
-        How often every instance is used.
-    batch_size : int
-        Instances in one optimiser step. Where a method learns from whole bags, a step takes bags
-        up to this many instances, and always at least one.
-    bags_per_step : int, optional
-        Whole bags in one step, however large, for the methods that learn from them.
-    instances_per_pass : int
-        The most instances that go through the network at once. A larger step is taken in pieces,
-        with the same result (up to BatchNorm, which then normalises every piece by itself).
-    learning_rate, weight_decay : float
-        Of AdamW; without decay that is Adam.
-    schedule : "constant" or "cosine"
-        How the learning rate goes: "cosine" falls to 0 over the epochs.
-    warmup : float
-        The share of training over which the learning rate first rises from 0.
-    patience : int, optional
-        Stop once the validation error has not improved for so many epochs.
-    augment : tuple of str
-        Names from `apportion.nets.augment.AUGMENTATIONS`, applied to training batches in this
-        order.
-    seed : int
-        Everything random follows from it, apart from the weights the model came with.
-    device : str
-        "auto" takes a CUDA device if there is one.
-    precision : "auto", "float32" or "bfloat16"
-        "auto" takes bfloat16 (mixed precision) on CUDA devices that have it.
-    steps : "auto", "eager", "captured" or "compiled"
-        How steps are taken on a CUDA device: kernel by kernel; recorded as a CUDA graph, which
-        saves what Python takes; or with the network compiled by `torch.compile` besides, which
-        takes half a minute before it saves anything. "auto" records, and compiles where there are
-        at least 50,000 steps. On the CPU steps are always eager.
-    device_memory : float, optional
-        How many GiB of instances may be kept on the device. What is larger is streamed to it,
-        batch by batch; by default what does not fit into the memory that is free.
-    threads : int, optional
-        CPU threads, by default what torch is set to. On the CPU results are equal to the bit only
-        at the same number of threads.
-    checkpoint_every : int
-        Epochs from one checkpoint to the next, in training with a run folder.
+    {options}
 
     Examples
     --------
@@ -91,54 +99,110 @@ class TrainConfig:
     True
     """
 
-    epochs: int = 100
-    batch_size: int = 128
-    bags_per_step: int | None = None
-    instances_per_pass: int = 4096
-    learning_rate: float = 1e-3
-    weight_decay: float = 0.0
-    schedule: Schedule = "constant"
-    warmup: float = 0.0
-    patience: int | None = None
-    augment: tuple[str, ...] = ()
-    seed: int = 0
-    device: str = "auto"
-    precision: Precision = "auto"
-    steps: Steps = "auto"
-    device_memory: float | None = None
-    threads: int | None = None
-    checkpoint_every: int = 1
+    epochs: int = declared(100, _integer(1), "How often every instance is used.", flag=True)
+    batch_size: int = declared(
+        128,
+        _integer(1),
+        "Instances per optimiser step. Where a method learns from whole bags, a step takes bags up "
+        "to this many instances, and always at least one.",
+        flag=True,
+    )
+    bags_per_step: int | None = declared(
+        None,
+        _or_none(_integer(1)),
+        "Whole bags per step, however large, for the methods that learn from bags.",
+    )
+    instances_per_pass: int = declared(
+        4096,
+        _integer(1),
+        "The most instances that go through the net at once. A larger step is taken in pieces, "
+        "with the same result (except BatchNorm, which normalises each piece by itself).",
+    )
+    learning_rate: float = declared(
+        1e-3, _number("above 0 and below a million", lambda v: 0 < v < 1e6), "Of AdamW.", flag=True
+    )
+    weight_decay: float = declared(
+        0.0,
+        _number("a number ≥ 0", lambda v: 0 <= v < 1e6),
+        "Of AdamW; without decay that is Adam.",
+        flag=True,
+    )
+    schedule: Literal["constant", "cosine"] = declared(
+        "constant",
+        _one_of("constant", "cosine"),
+        'How the learning rate goes: "cosine" falls to 0 over the epochs.',
+    )
+    warmup: float = declared(
+        0.0,
+        _number("a share from 0 to below 1", lambda v: 0 <= v < 1),
+        "The share of training over which the learning rate first rises from 0.",
+    )
+    patience: int | None = declared(
+        None,
+        _or_none(_integer(1)),
+        "Stop when the validation error has not improved for this many epochs.",
+        flag=True,
+    )
+    augment: tuple[str, ...] = declared(
+        (),
+        Rule("a tuple of names, for example ('flip',)", _texts),
+        "Augmentations of training batches, in this order: crop, flip, noise.",
+        flag=True,
+    )
+    seed: int = declared(
+        0,
+        _integer(0, 2**63, " and below 2**63"),
+        "Decides everything random, apart from the weights the net came with.",
+        flag=True,
+    )
+    device: str = declared(
+        "auto",
+        Rule("a text such as 'cpu' or 'cuda:1'", lambda value: isinstance(value, str)),
+        'Where to compute: "cpu", "cuda", "cuda:1"; "auto" takes a CUDA device if there is one.',
+        flag=True,
+    )
+    precision: Literal["auto", "float32", "bfloat16"] = declared(
+        "auto",
+        _one_of("auto", "float32", "bfloat16"),
+        '"auto" takes bfloat16 (mixed precision) on CUDA devices that have it.',
+    )
+    step_mode: Literal["auto", "eager", "captured", "compiled"] = declared(
+        "auto",
+        _one_of("auto", "eager", "captured", "compiled"),
+        "How steps are taken on a CUDA device: kernel by kernel; recorded as a CUDA graph, which "
+        "saves what Python takes; or with the net compiled by `torch.compile` as well, which takes "
+        'half a minute before it saves anything. "auto" records, and compiles from 50,000 steps '
+        "on. On the CPU steps are always eager.",
+    )
+    device_memory_gib: float | None = declared(
+        None,
+        _or_none(_number("a number of GiB ≥ 0", lambda v: 0 <= v < math.inf)),
+        "How many GiB of instances may be kept on the device. What is larger is streamed to it, "
+        "batch by batch; by default what does not fit into the free memory.",
+    )
+    threads: int | None = declared(
+        None,
+        _or_none(_integer(1)),
+        "CPU threads, by default what torch is set to. On the CPU results are equal to the bit "
+        "only at the same number of threads.",
+        flag=True,
+    )
+    checkpoint_every: int = declared(
+        1, _integer(1), "Epochs from one checkpoint to the next, in training with a run folder."
+    )
 
     def __post_init__(self) -> None:
         """Check every option."""
-        for field in fields(self):  # numpy's numbers, say of a grid, are taken as Python's
-            value = getattr(self, field.name)
+        for option in fields(self):
+            value = getattr(self, option.name)
             if isinstance(value, Integral | Real) and not isinstance(value, bool | int | float):
-                plain = int(value) if isinstance(value, Integral) else float(value)
-                object.__setattr__(self, field.name, plain)
-        for name in ("epochs", "batch_size", "instances_per_pass", "checkpoint_every"):
-            self._check(name, _whole(getattr(self, name), 1), "a whole number of 1 or more")
-        for name in ("bags_per_step", "patience", "threads"):
-            value = getattr(self, name)
-            self._check(name, value is None or _whole(value, 1), "a whole number of 1 or more")
-        self._check("seed", _whole(self.seed, 0) and self.seed < 2**63, "0 or more, below 2**63")
-        rate, decay, warmup = self.learning_rate, self.weight_decay, self.warmup
-        self._check("learning_rate", _number(rate) and 0 < rate < 1e6, "above 0, below a million")
-        self._check("weight_decay", _number(decay) and 0 <= decay < 1e6, "a number of 0 or more")
-        self._check("warmup", _number(warmup) and 0 <= warmup < 1, "a share from 0 to below 1")
-        memory = self.device_memory
-        valid = memory is None or (_number(memory) and 0 <= memory < math.inf)
-        self._check("device_memory", valid, "a number of GiB, 0 or more")
-        choices = {"schedule": Schedule, "precision": Precision, "steps": Steps}
-        for name, known in ((name, get_args(choice)) for name, choice in choices.items()):
-            self._check(name, getattr(self, name) in known, " or ".join(map(repr, known)))
-        self._check("device", isinstance(self.device, str), "a text such as 'cpu' or 'cuda:1'")
-        listed = not _text(self.augment) and all(map(_text, self.augment))
-        self._check("augment", listed, "a tuple of names, ('flip',) say")
+                value = int(value) if isinstance(value, Integral) else float(value)  # numpy's
+                object.__setattr__(self, option.name, value)
+            option.metadata["rule"].check(option.name, value)
         object.__setattr__(self, "augment", tuple(self.augment))
 
     def learning_rate_at(self, progress: float) -> float:
-        """Give the learning rate when some share of the training is done.
+        """Return the learning rate when some share of the training is done.
 
         Examples
         --------
@@ -153,21 +217,17 @@ class TrainConfig:
         done = (progress - self.warmup) / (1 - self.warmup)
         return self.learning_rate * 0.5 * (1 + math.cos(math.pi * done))
 
-    def _check(self, name: str, holds: bool, rule: str) -> None:
-        if not holds:
-            raise ConfigError(f"{name} is {getattr(self, name)!r}.", f"Let it be {rule}.")
-
     @classmethod
     def preset(cls, name: str, **changes: Any) -> TrainConfig:
-        """Give the preset of a name, with some options changed."""
+        """Return the preset of a name, with some options changed."""
         if name not in PRESETS:
-            raise ConfigError(f"there is no preset {name!r}.", suggestion(name, PRESETS))
+            raise ConfigError(f"there is no preset {name!r}.", suggestion(str(name), PRESETS))
         return cls.from_dict({**asdict(PRESETS[name]), **changes})
 
     @classmethod
     def from_dict(cls, options: Mapping[str, Any]) -> TrainConfig:
         """Read options by name; an unknown name is an error."""
-        known = [field.name for field in fields(cls)]
+        known = [option.name for option in fields(cls)]
         for name in options:
             if name not in known:
                 raise ConfigError(f"there is no option {name!r}.", suggestion(name, known))
@@ -178,14 +238,18 @@ class TrainConfig:
         """Read what `to_toml` wrote, options written by hand, or the config.toml of a run."""
         try:
             read = tomllib.loads(text)
-            return cls.from_dict(read.get("train", read))
         except tomllib.TOMLDecodeError as error:
-            raise ConfigError(f"the configuration is no TOML: {error}.", "Correct it.") from error
+            problem = f"the configuration is not valid TOML: {error}."
+            raise ConfigError(problem, "Correct it.") from error
+        return cls.from_dict(read.get("train", read))
 
     def to_toml(self) -> str:
-        """Write all options, but those that are not set."""
+        """Return all options as TOML, except those that are None."""
         return as_toml(asdict(self))
 
+
+if TrainConfig.__doc__:
+    TrainConfig.__doc__ = TrainConfig.__doc__.replace("    {options}", described(TrainConfig))
 
 PRESETS = {
     "default": TrainConfig(),

@@ -78,6 +78,15 @@ class ApportionError(Exception):
             for line in lines
         )
 
+    def names(self, option: str) -> bool:
+        """Tell whether the remedy is an option of this name."""
+        words = (part for line in self.args if not isinstance(line, str) for part in line)
+        return any(isinstance(part, Option) and part.name == option for part in words)
+
+    def remedied(self, remedy: Words) -> ApportionError:
+        """Return the same error with another remedy, for a door that has no such option."""
+        return type(self)(*self.args[:-1], remedy)
+
     def about(self, source: str) -> None:
         """Begin the message with the name of the table or file that it is about."""
         problem, *details = self.args

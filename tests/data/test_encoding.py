@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apportion.bags.columns import Columns
-from apportion.data import _column_statistics as column_statistics
+from apportion.data import _statistics as column_statistics
 from apportion.data.encoding import encode, learn_columns
 from apportion.errors import DataError
 
@@ -174,7 +174,7 @@ def test_unseen_categories_are_coded_0_with_one_warning():
     frame = pd.DataFrame({"a": ["x", "y"], "b": ["u", "v"], "n": [1, 2]})
     columns = learn_columns(frame)
     new = pd.DataFrame({"a": ["z", "x", "w", "z"], "b": ["u", "v", None, "u"], "n": 0})
-    with pytest.warns(UserWarning, match="not there when") as caught:
+    with pytest.warns(UserWarning, match="do not occur in the rows") as caught:
         codes = encode(columns, new)[1]
     assert codes.tolist() == [[0, 1], [1, 2], [0, 0], [0, 1]]
     (message,) = [str(warning.message) for warning in caught]
@@ -337,11 +337,11 @@ def test_other_types_are_refused_by_name(values, named):
 
 def test_names_that_repeat_are_refused():
     twice = pd.DataFrame([[1, 2, 3]], columns=["a", "b", "a"])
-    with pytest.raises(DataError, match="column 'a' is there more than once"):
+    with pytest.raises(DataError, match="column 'a' occurs more than once"):
         learn_columns(twice)
-    with pytest.raises(DataError, match="column '1' is there more than once"):
+    with pytest.raises(DataError, match="column '1' occurs more than once"):
         learn_columns(pd.DataFrame([[1, 2]], columns=[1, "1"]))
-    with pytest.raises(DataError, match="column 'a' is there 2 times"):
+    with pytest.raises(DataError, match="column 'a' occurs 2 times"):
         encode(learn_columns(pd.DataFrame({"a": [1]})), twice)
     # Of columns that are not used, it does not matter.
     assert only_numbers(encode(learn_columns(pd.DataFrame({"b": [1]})), twice)).tolist() == [[2]]

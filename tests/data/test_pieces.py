@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from apportion.data import _pieces as pieces
-from apportion.data._pieces import open_nameless, open_pieces
+from apportion.data import pieces
+from apportion.data.pieces import open_pieces
 from apportion.errors import DataError
 
 
@@ -30,7 +30,7 @@ def test_pieces_are_the_table(tmp_path, monkeypatch, frame, form, cells, most):
     elif form != "frame":
         frame.to_csv(path, index=False)
         rows = path
-    source = open_pieces(rows, [])
+    source = open_pieces(rows)
     assert source.names == ["a", "b.c", "t"]
     for _ in range(2):  # as often as needed
         read = list(source.read(source.names, {"t"}))
@@ -43,31 +43,31 @@ def test_pieces_are_the_table(tmp_path, monkeypatch, frame, form, cells, most):
 
 def test_only_some_columns_of_a_parquet_file_are_read(tmp_path, frame):
     frame.assign(a_day=pd.Timestamp(0)).to_parquet(tmp_path / "rows.parquet")
-    ((_, piece),) = open_pieces(tmp_path / "rows.parquet", []).read(["b.c"])
+    ((_, piece),) = open_pieces(tmp_path / "rows.parquet").read(["b.c"])
     assert list(piece) == ["b.c"]
 
 
 def test_pieces_are_of_few_rows_where_there_are_many_columns(monkeypatch):
     monkeypatch.setattr(pieces, "CELLS", 80)
     wide = pd.DataFrame(np.zeros((3, 40)))
-    assert [len(piece) for _, piece in open_pieces(wide, []).read([])] == [2, 1]
+    assert [len(piece) for _, piece in open_pieces(wide).read([])] == [2, 1]
 
 
 def test_names_in_a_csv_file_are_as_they_stand(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_bytes(b'\xef\xbb\xbfbag,"a, b",NA,\n1,2,3,4\n')
-    source = open_pieces(str(path), [])
+    source = open_pieces(str(path))
     assert source.names == ["bag", "a, b", "NA", "Unnamed: 3"]
     ((_, piece),) = source.read(source.names)
     assert list(piece) == source.names
     path.write_text("x,x\n1,2\n")
-    with pytest.raises(DataError, match=r"rows\.csv: column 'x' is there more than once"):
-        open_pieces(path, [])
+    with pytest.raises(DataError, match=r"rows\.csv: column 'x' occurs more than once"):
+        open_pieces(path)
 
 
 def test_a_frame_is_left_as_it_was(frame):
     with_numbers = frame.rename(columns={"a": 0})
-    assert open_pieces(with_numbers, []).names == ["0", "b.c", "t"]
+    assert open_pieces(with_numbers).names == ["0", "b.c", "t"]
     assert list(with_numbers) == [0, "b.c", "t"]
 
 
@@ -77,7 +77,7 @@ def test_a_frame_is_left_as_it_was(frame):
 def test_files_without_names_are_read_as_if_they_had_them(tmp_path):
     path = tmp_path / "iris.data"
     path.write_text("|a remark, with a comma\n1, x\n2, y\n")
-    opened = open_nameless(path, ["number", "letter"])
+    opened = open_pieces(path, names=["number", "letter"])
     ((first, frame),) = opened.read(opened.names)
     assert first == 0
     assert frame.to_dict("list") == {"number": [1, 2], "letter": ["x", "y"]}
@@ -91,14 +91,14 @@ def test_files_without_names_are_read_as_if_they_had_them(tmp_path):
         ("iris.data", ["a"], "has 2 columns, but 1 names are given: a"),
         ("iris.data", ["a", "b", "c"], "has 2 columns, but 3 names are given"),
         ("iris.data", ["a", "a"], "'a'"),
-        ("nowhere.data", ["a", "b"], "is missing"),
+        ("nowhere.data", ["a", "b"], "does not exist"),
         ("table.parquet", ["a", "b"], "has names of its own"),
     ],
 )
 def test_names_that_do_not_fit_are_refused(tmp_path, name, names, problem):
     (tmp_path / "iris.data").write_text("1,x\n")
     with pytest.raises(DataError, match=re.escape(problem)):
-        open_nameless(tmp_path / name, names)
+        open_pieces(tmp_path / name, names=names)
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet"])

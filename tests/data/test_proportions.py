@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apportion.data.proportions import read_proportions, read_splits
+from apportion.data.proportions import read_proportions
 from apportion.errors import DataError
 
 VALUES = {("a", "yes"): 0.25, ("a", "no"): 0.75, ("b", "yes"): 1.0, ("c", "no"): 1.0}
@@ -17,14 +17,14 @@ def long(cells, class_name="class", value_name="value"):
     return pd.DataFrame(rows, columns=["bag", class_name, value_name])
 
 
-def read(table, split=None, classes=None):
-    return read_proportions(table, "bag", split, classes)
+def read(table, classes=None):
+    return read_proportions(table, "bag", classes)
 
 
 def by_bag(found):
     return {
-        bag: dict(zip(found.values.columns, row, strict=True))
-        for bag, row in zip(found.ids, found.values.to_numpy().tolist(), strict=True)
+        bag: dict(zip(found.classes, row, strict=True))
+        for bag, row in zip(found.ids, found.values.tolist(), strict=True)
     }
 
 
@@ -35,7 +35,7 @@ def test_a_class_that_a_long_table_does_not_name_is_0():
         "b": {"no": 0.0, "yes": 1.0},
         "c": {"no": 1.0, "yes": 0.0},
     }
-    assert list(found.values.columns) == ["no", "yes"]
+    assert list(found.classes) == ["no", "yes"]
 
 
 @given(st.randoms(use_true_random=False), st.permutations(["bag", "class", "value"]))
@@ -89,7 +89,7 @@ def test_a_class_may_be_called_NA_in_a_csv_file(tmp_path):  # noqa: N802
 def test_numbers_in_a_long_csv_file_name_classes_in_their_order(tmp_path):
     (tmp_path / "long.csv").write_text("bag,class,value\n1,10,0.5\n1,9,0.5\n2,10,1\n")
     found = read(tmp_path / "long.csv")
-    assert list(found.values.columns) == [9, 10]
+    assert list(found.classes) == [9, 10]
     assert found.ids == [1, 2]
 
 
@@ -104,11 +104,11 @@ def test_the_split_is_no_class_in_either_form():
     wide = pd.DataFrame(
         {"bag": ["a", "b", "c"], "split": ["train", "valid", "train"], "yes": 1.0, "no": 0.0}
     )
-    assert list(read(wide).values.columns) == ["yes", "no"]
-    assert read(wide).kept is None
-    assert read(wide, "train").kept.tolist() == [True, False, True]
+    assert list(read(wide).classes) == ["yes", "no"]
+    assert read(wide).split == ("train", "valid", "train")
+    assert read(wide.drop(columns="split")).split is None
     rows = long(VALUES).assign(split=["valid", "valid", "train", "valid"])
-    assert read(rows, "valid").kept.tolist() == [True, False, True]
+    assert read(rows).split == ("valid", "train", "valid")
     assert by_bag(read(rows)) == by_bag(read(long(VALUES)))
 
 
@@ -121,23 +121,18 @@ def test_the_split_is_no_class_in_either_form():
         (pd.concat([long(VALUES)] * 2), {}, "row 4 .* bag 'a' and class 'yes', which row 0 has"),
         (long({**VALUES, ("b", None): 1.0}), {}, "row 4 .*, of bag 'b', has no class"),
         (long({**VALUES, (None, "yes"): 1.0}), {}, "row 4 .* has no bag"),
-        (pd.DataFrame({"bag": ["a", "b", "a"], "yes": 0.5, "no": 0.5}), {}, "bag 'a' is there mor"),
+        (pd.DataFrame({"bag": ["a", "b", "a"], "yes": 0.5, "no": 0.5}), {}, "bag 'a' occurs mor"),
         (pd.DataFrame({"bag": ["a"], "yes": ["half"]}), {}, "'yes' of bag 'a' is 'half'"),
         (pd.DataFrame({"bag": ["a", "b"], "yes": ["1", "1,5"]}), {}, "of bag 'b' is '1,5'"),
         (pd.DataFrame({"bag": ["a"], "yes": [[1]]}), {}, r"'yes' of bag 'a' is \[1\]"),
         (pd.DataFrame({"bag": ["a"]}), {}, "0 classes beside the bags"),
         (pd.DataFrame({"bag": [], "yes": []}), {}, "0 bags"),
-        (pd.DataFrame([[1, 2, 3]], columns=["bag", "x", "x"]), {}, "'x' is there more than once"),
-        (pd.DataFrame({"bag": ["a"], "yes": 1.0}), {"split": "train"}, "no column 'split'"),
-        ({"a": [1.0]}, {"split": "train"}, "which is a dict"),
-        (
-            pd.DataFrame({"bag": ["a"], "yes": 1.0, "split": "train"}),
-            {"split": "trian"},
-            "no bag of split 'trian'",
-        ),
+        (pd.DataFrame([[1, 2, 3]], columns=["bag", "x", "x"]), {}, "'x' occurs more than once"),
+        (pd.DataFrame({"bag": ["a"], "yes": 1.0, "split": "trian"}), {}, "bags of split 'trian'"),
+        (pd.DataFrame({"bag": ["a"], "yes": 1.0, "split": "test"}), {}, "no bag of split 'train'"),
         (
             long(VALUES).assign(split=["train", "valid", "train", "train"]),
-            {"split": "train"},
+            {},
             "bag 'a' is in split 'train' and in 'valid'",
         ),
     ],
@@ -155,35 +150,31 @@ def test_a_file_is_named_in_refusals(tmp_path):
     with pytest.raises(DataError, match=r"wards\.csv has no column 'bag'"):
         read(path)
     with pytest.raises(DataError, match=r"wards\.csv: column 'no' of bag 'a' is 'x'"):
-        read_proportions(path, "ward", None, None)
+        read_proportions(path, "ward")
 
 
 def test_missing_values_are_left_to_bags(tmp_path):
     path = tmp_path / "wards.csv"
     path.write_text("bag,yes,no\na,0.5,\nb,nan,1\n")
-    assert np.isnan(read(path).values.to_numpy()).tolist() == [[False, True], [True, False]]
+    assert np.isnan(read(path).values).tolist() == [[False, True], [True, False]]
 
 
 def test_a_table_with_one_class_a_bag_is_long_if_it_says_so():
     frame = pd.DataFrame({"ward": ["a", "b"], "class": [3, 5], "count": [10, 20]})
-    table = read_proportions(frame, "ward", None, None)
-    assert list(table.values.columns) == [3, 5]
-    assert table.values.to_numpy().tolist() == [[10, 0], [0, 20]]
+    table = read_proportions(frame, "ward")
+    assert list(table.classes) == [3, 5]
+    assert table.values.tolist() == [[10, 0], [0, 20]]
 
 
-# ---------------------------------------------------------------------------------------- splits
+def test_a_wide_table_is_read_for_the_classes_that_are_named():
+    wide = pd.DataFrame({"bag": ["a", "b"], "no": 0.5, "total": 1.0, "yes": 0.5, "note": "x"})
+    found = read(wide, ["yes", "no"])
+    assert list(found.classes) == ["yes", "no"]
+    assert found.values.tolist() == [[0.5, 0.5]] * 2
+    with pytest.raises(DataError, match=r"no column 'yess'.\n.*Did you mean 'yes'"):
+        read(wide, ["yess", "no"])
 
 
-def test_splits_are_known_by_bag(tmp_path):
-    path = tmp_path / "bags.csv"
-    path.write_text("bag,split,yes,no\n1,train,1,0\n2,valid,0,1\n")
-    assert read_splits(path, "bag") == {1: "train", 2: "valid"}
-    path.write_text("bag,yes,no\n1,1,0\n")
-    assert read_splits(path, "bag") == {}
-
-
-def test_a_bag_of_two_splits_is_named(tmp_path):
-    path = tmp_path / "long.csv"
-    path.write_text("bag,split,class,value\na,train,yes,1\na,valid,no,0\n")
-    with pytest.raises(DataError, match=r"bag 'a' is in split 'train' and in 'valid'"):
-        read_splits(path, "bag")
+def test_what_was_read_is_read():
+    table = read(long(VALUES))
+    assert read_proportions(table, "bag") is table

@@ -11,10 +11,10 @@ import tempfile
 import numpy as np
 import pytest
 
-from apportion.data import _pieces as pieces
 from apportion.data import _row_store as row_store
+from apportion.data import pieces
 from apportion.data.encoding import encode, learn_columns
-from apportion.data.tables import read_bags
+from apportion.data.tables import read_table
 from apportion.errors import DataError
 from tests.data.wards import same, wards
 
@@ -29,14 +29,14 @@ def test_a_store_holds_mapped_files_that_numpy_can_read(tmp_path, small_pieces):
     rows, table = wards()
     options = {"bag": "ward", "proportions": table, "label": "sick"}
     store = tmp_path / "some/store"
-    kept = read_bags(rows, **options, store=store)
-    same(kept, read_bags(rows, **options))
-    assert all(isinstance(part, np.memmap) for part in kept.bags.x)
+    kept = read_table(rows, **options, store=store)
+    same(kept, read_table(rows, **options))
+    assert all(isinstance(part, np.memmap) for part in kept.x)
     assert sorted(path.name for path in store.iterdir()) == ["codes.npy", "numbers.npy"]
-    np.testing.assert_array_equal(np.load(store / "numbers.npy"), kept.bags.x[0])
+    np.testing.assert_array_equal(np.load(store / "numbers.npy"), kept.x[0])
     before = (store / "numbers.npy").read_bytes()
     with pytest.raises(DataError, match=r"has 2 files already, such as codes.npy"):
-        read_bags(rows, **options, store=store)
+        read_table(rows, **options, store=store)
     assert (store / "numbers.npy").read_bytes() == before
     del kept
     gc.collect()
@@ -50,7 +50,7 @@ def test_a_store_is_left_as_it_was_if_rows_cannot_be_encoded(tmp_path, small_pie
     options = {"bag": "ward", "proportions": table, "columns": learn_columns(rows[["dose"]])}
     for name in ("new", "empty"):
         with pytest.raises(DataError, match="rows: column 'dose' is inf in row 50 "):
-            read_bags(bad, **options, store=tmp_path / name)
+            read_table(bad, **options, store=tmp_path / name)
     assert not (tmp_path / "new").exists()
     assert list((tmp_path / "empty").iterdir()) == []
 
@@ -64,7 +64,7 @@ def test_a_store_without_room_is_refused_before_it_is_written(tmp_path, monkeypa
     with pytest.raises(
         DataError, match=r"store .*/new cannot be used: No space left(.|\n)*1,440 b"
     ):
-        read_bags(
+        read_table(
             rows[["ward", "age", "dose"]].assign(b=1, c=2, d=3),
             bag="ward",
             proportions=table,
@@ -73,7 +73,7 @@ def test_a_store_without_room_is_refused_before_it_is_written(tmp_path, monkeypa
     assert not (tmp_path / "new").exists()
     (tmp_path / "file").touch()
     with pytest.raises(DataError, match=r"store .*/file is a file"):
-        read_bags(rows, bag="ward", proportions=table, store=tmp_path / "file")
+        read_table(rows, bag="ward", proportions=table, store=tmp_path / "file")
 
 
 def test_large_tables_go_to_a_temporary_folder_that_is_removed(
@@ -83,10 +83,10 @@ def test_large_tables_go_to_a_temporary_folder_that_is_removed(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     rows, table = wards()
     with caplog.at_level(logging.INFO, "apportion"):
-        read = read_bags(rows, bag="ward", proportions=table, label="sick")
+        read = read_table(rows, bag="ward", proportions=table, label="sick")
     (folder,) = tmp_path.iterdir()
     assert str(folder) in caplog.text
-    bags = read.bags[[0]]
+    bags = read[[0]]
     expected = encode(read.columns, rows)[0].copy()
     del read
     gc.collect()
@@ -114,12 +114,12 @@ if sys.argv[2] == "write":
     table = pd.DataFrame(rng.dirichlet(np.ones(3), size=n_bags), columns=["a", "b", "c"])
     table.rename_axis("bag").to_csv(f"{folder}/proportions.csv")
 else:
-    from apportion.data.tables import read_bags
+    from apportion.data.tables import read_table
     start = time.perf_counter()
-    table = read_bags(
+    table = read_table(
         f"{folder}/rows.parquet", bag="bag", proportions=f"{folder}/proportions.csv"
     )
-    assert table.bags.x.shape == (n, 20) and table.bags.n_bags == n_bags
+    assert table.x.shape == (n, 20) and table.n_bags == n_bags
     assert "torch" not in sys.modules
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(time.perf_counter() - start, peak)

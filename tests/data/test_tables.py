@@ -1,6 +1,7 @@
 """Bags from tables: the same from every form, and in pieces of any size."""
 
 import logging
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,11 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from apportion.bags.bags import Bags
-from apportion.data import _pieces as pieces
+from apportion.data import pieces
 from apportion.data.encoding import encode, learn_columns
-from apportion.data.tables import read_bags
-from apportion.errors import DataError
-from tests.data.wards import CLASSES, N, same, saved, wards
+from apportion.data.tables import read_sets, read_table
+from apportion.errors import ConfigError, DataError
+from tests.data.wards import CLASSES, N, parts, same, saved, wards
 
 
 @pytest.fixture
@@ -40,7 +41,7 @@ def test_every_form_gives_the_same_bags(tmp_path, small_pieces, form, table_form
     if isinstance(given_table, Path):
         saved(table, given_table)
     source = rows if form == "frame" else saved(rows, tmp_path / f"rows{form}")
-    read = read_bags(source, bag="ward", proportions=given_table, label="sick")
+    read = read_table(source, bag="ward", proportions=given_table, label="sick")
     # What it should be, by plain pandas and one call of Bags.
     features = rows[["age", "job", "dose"]]
     columns = learn_columns(features)
@@ -49,12 +50,12 @@ def test_every_form_gives_the_same_bags(tmp_path, small_pieces, form, table_form
         encode(columns, features), rows["ward"], by_ward, truth=rows["sick"].tolist()
     )
     assert expected.describe().bags_off_truth == 0
-    for a, b in zip(read.bags.x, expected.x, strict=True):
+    for a, b in zip(read.x, expected.x, strict=True):
         np.testing.assert_array_equal(a, b)
     for field in ("index", "offsets", "counts", "truth"):
-        np.testing.assert_array_equal(getattr(read.bags, field), getattr(expected, field))
-    np.testing.assert_allclose(read.bags.proportions, expected.proportions, rtol=1e-15)
-    assert (read.bags.ids, read.bags.classes) == (expected.ids, expected.classes)
+        np.testing.assert_array_equal(getattr(read, field), getattr(expected, field))
+    np.testing.assert_allclose(read.proportions, expected.proportions, rtol=1e-15)
+    assert (read.ids, read.classes) == (expected.ids, expected.classes)
 
 
 @settings(
@@ -65,50 +66,50 @@ def test_the_size_of_pieces_does_not_matter(tmp_path, cells, form):
     rows, table = wards()
     source = rows if form == "frame" else saved(rows, tmp_path / f"rows{form}")
     options = {"bag": "ward", "proportions": table, "label": "sick"}
-    whole = read_bags(source, **options)
+    whole = read_table(source, **options)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pieces, "CELLS", cells)
-        same(read_bags(source, **options), whole)
+        same(read_table(source, **options), whole)
 
 
 def test_without_a_table_labels_are_counted(tmp_path, small_pieces):
     rows, _ = wards()
-    read = read_bags(saved(rows, tmp_path / "rows.csv"), bag="ward", label="sick")
-    assert read.bags.ids == tuple(rows["ward"].unique())
-    assert read.bags.classes == CLASSES
-    assert read.bags.truth is not None
-    for k, ward in enumerate(read.bags.ids):
+    read = read_table(saved(rows, tmp_path / "rows.csv"), bag="ward", label="sick")
+    assert read.ids == tuple(rows["ward"].unique())
+    assert read.classes == CLASSES
+    assert read.truth is not None
+    for k, ward in enumerate(read.ids):
         own = rows.index[rows["ward"] == ward]
-        assert read.bags.rows(k).tolist() == own.tolist()
+        assert read.rows(k).tolist() == own.tolist()
         counts = rows["sick"][own].value_counts().reindex(CLASSES, fill_value=0)
-        assert read.bags.counts[k].tolist() == counts.tolist()
-    assert [CLASSES[c] for c in read.bags.truth] == rows["sick"][read.bags.index].tolist()
+        assert read.counts[k].tolist() == counts.tolist()
+    assert [CLASSES[c] for c in read.truth] == rows["sick"][read.index].tolist()
     assert read.columns.names == ("age", "job", "dose")
 
 
 def test_classes_may_be_ordered_and_more_than_there_are():
     rows, table = wards()
     order = ["severe", "dead", "none", "mild"]
-    read = read_bags(rows, bag="ward", label="sick", classes=order)
-    assert read.bags.classes == tuple(order)
-    assert read.bags.counts[:, 1].tolist() == [0] * 5
+    read = read_table(rows, bag="ward", label="sick", classes=order)
+    assert read.classes == tuple(order)
+    assert read.counts[:, 1].tolist() == [0] * 5
     long = table.melt("ward", var_name="class")
-    again = read_bags(rows, bag="ward", proportions=long, classes=order, label="sick")
-    assert again.bags.classes == tuple(order)
-    for k, ward in enumerate(again.bags.ids):
-        assert again.bags.counts[k].tolist() == read.bags.counts[read.bags.ids.index(ward)].tolist()
+    again = read_table(rows, bag="ward", proportions=long, classes=order, label="sick")
+    assert again.classes == tuple(order)
+    for k, ward in enumerate(again.ids):
+        assert again.counts[k].tolist() == read.counts[read.ids.index(ward)].tolist()
     with pytest.raises(DataError, match=r"rows: row \d+ .* has label 'mild', which is none of"):
-        read_bags(rows, bag="ward", label="sick", classes=["none", "severe"])
+        read_table(rows, bag="ward", label="sick", classes=["none", "severe"])
 
 
 def test_counts_and_normalize_go_to_bags():
     rows, _ = wards()
     counted = pd.crosstab(rows["ward"], rows["sick"])
-    read = read_bags(rows, bag="ward", proportions=counted, counts=True)
-    assert read.bags.counts.tolist() == counted.to_numpy().tolist()
-    assert read.bags.truth is None
-    doubled = read_bags(rows, bag="ward", proportions=2 * counted, normalize=True)
-    assert doubled.bags.counts.tolist() == counted.to_numpy().tolist()
+    read = read_table(rows, bag="ward", proportions=counted, counts=True)
+    assert read.counts.tolist() == counted.to_numpy().tolist()
+    assert read.truth is None
+    doubled = read_table(rows, bag="ward", proportions=2 * counted, normalize=True)
+    assert doubled.counts.tolist() == counted.to_numpy().tolist()
     assert "sick" in doubled.columns.names
 
 
@@ -127,64 +128,111 @@ def test_what_apportion_bag_writes_is_read_by_split(tmp_path, small_pieces, form
     rows = pd.read_csv(rows_file) if form == ".csv" else pd.read_parquet(rows_file)
     table = pd.read_csv(table_file)
     assert {"train", "valid"} == set(table["split"])
-    everything = read_bags(rows_file, bag="bag", proportions=table_file)
-    assert everything.bags.ids == tuple(table["bag"])
-    assert everything.bags.classes == CLASSES
-    train = read_bags(rows_file, bag="bag", proportions=table_file, split="train")
-    valid = read_bags(
-        rows_file, bag="bag", proportions=table_file, split="valid", columns=train.columns
-    )
-    for name, read in (("train", train), ("valid", valid)):
+    everything = read_table(rows_file, bag="bag", proportions=table_file)
+    assert everything.ids == tuple(table["bag"])
+    assert everything.classes == CLASSES
+    sets = read_sets(rows_file, bag="bag", proportions=table_file)
+    assert list(sets) == ["train", "valid"]
+    # Only the rows of the training bags were learned from.
+    train = rows[rows["bag"].isin(sets["train"].ids)]
+    columns = learn_columns(train[["age", "job", "dose"]])
+    assert columns != everything.columns
+    for name, read in sets.items():
         own = table[table["split"] == name]
-        assert read.bags.ids == tuple(own["bag"])
-        np.testing.assert_allclose(read.bags.proportions, own[list(CLASSES)])
-        # Only their rows are there, and only those of the training bags were learned from.
-        mine = rows[rows["bag"].isin(own["bag"])]
-        np.testing.assert_array_equal(read.bags.x[0], encode(train.columns, mine)[0])
-        assert mine["bag"].to_numpy()[read.bags.rows(0)].tolist() == [own["bag"].iloc[0]] * 6
-    assert train.columns == learn_columns(
-        rows[rows["bag"].isin(train.bags.ids)][["age", "job", "dose"]]
-    )
-    assert train.columns != everything.columns
+        assert read.ids == tuple(own["bag"])
+        np.testing.assert_allclose(read.proportions, own[list(CLASSES)])
+        assert read.columns == columns
+        np.testing.assert_array_equal(read.x[0], encode(columns, rows)[0])
+        assert rows["bag"].to_numpy()[read.rows(0)].tolist() == [own["bag"].iloc[0]] * 6
 
 
-def test_rows_of_another_split_may_be_anything(small_pieces):
+def split_wards():
     rows, table = wards()
-    table["split"] = ["train", "train", "valid", "train", "valid"]  # of w3, w0, w4, w1, w2
-    options = {"bag": "ward", "proportions": table, "label": "sick", "split": "train"}
-    train = rows["ward"].isin(["w3", "w0", "w1"])
-    odd = rows.assign(dose=rows["dose"].where(train, np.inf), sick=rows["sick"].where(train))
-    same(read_bags(odd, **options), read_bags(rows, **options))
-    # Rows keep the numbers that they have in the table.
-    last = int(np.flatnonzero(train)[-1])
-    odd.loc[last, "dose"] = np.inf
-    with pytest.raises(DataError, match=f"'dose' is inf in row {last} "):
-        read_bags(odd, **options)
-    with pytest.raises(DataError, match=f"'dose' is inf in row {last} "):
-        read_bags(odd, **options, columns=learn_columns(rows[["dose"]]))
-    rows.loc[last, "sick"] = None
-    with pytest.raises(DataError, match=f"row {last} .* has no label"):
-        read_bags(rows, **options)
+    split = ["train", "train", "valid", "train", "test"]  # of w3, w0, w4, w1, w2
+    return rows, table.assign(split=split), rows["ward"].isin(["w4", "w2"])
+
+
+@pytest.mark.parametrize("form", ["frame", ".csv", ".parquet"])
+@pytest.mark.parametrize("named", [True, False], ids=["a table", "labels"])
+def test_held_out_rows_teach_nothing(tmp_path, small_pieces, form, named):
+    """Whatever their numbers, categories and gaps are, training rows become the same."""
+    rows, table, out = split_wards()
+    options = {"bag": "ward", "label": "sick"}
+    options |= {"proportions": table} if named else {"validation": 0.4, "seed": 1}
+    sets = read_sets(rows, **options)
+    held_out = [name for bags in list(sets.values())[1:] for name in bags.ids]
+    out = rows["ward"].isin(held_out)
+    assert out.any()
+    odd = rows.assign(
+        dose=rows["dose"].where(~out, rows["dose"] * 1000),
+        job=rows["job"].where(~out, "pilot"),
+        age=rows["age"].where(~out),
+    )
+    source = odd if form == "frame" else saved(odd, tmp_path / f"rows{form}")
+    again = read_sets(source, **options)
+    same_rows = [np.asarray(part)[sets["train"].index] for part in parts(sets["train"].x)]
+    for part, own in zip(parts(again["train"].x), same_rows, strict=True):
+        np.testing.assert_array_equal(part[again["train"].index], own)
+    assert all(bags.columns == sets["train"].columns for bags in again.values())
+    assert {name: bags.ids for name, bags in again.items()} == {
+        name: bags.ids for name, bags in sets.items()
+    }
+
+
+def test_text_among_numbers_of_held_out_rows_is_refused_and_not_learned(tmp_path, small_pieces):
+    """It makes text of a piece of a CSV file, but no category of the column."""
+    rows, table, out = split_wards()
+    first = int(np.flatnonzero(out)[-1])
+    odd = rows.astype({"dose": object})
+    odd.loc[first, "dose"] = "much"
+    path = saved(odd, tmp_path / "rows.csv")
+    with pytest.raises(DataError, match=rf"was numbers when learned, .*row {first} .*much"):
+        read_sets(path, bag="ward", proportions=table, label="sick")
+
+
+def test_a_column_split_and_a_share_contradict_one_another():
+    rows, table, _ = split_wards()
+    with pytest.raises(ConfigError, match=r"validation is 0\.2, but the proportions have"):
+        read_sets(rows, bag="ward", proportions=table, validation=0.2)
+
+
+def test_files_are_opened_once_a_pass(tmp_path, monkeypatch):
+    rows, table = wards()
+    rows_file, table_file = saved(rows, tmp_path / "r.csv"), saved(table, tmp_path / "t.csv")
+    opened: list[str] = []
+
+    def watch(event, arguments):
+        if event == "open" and watching and str(arguments[0]).endswith(("r.csv", "t.csv")):
+            opened.append(Path(str(arguments[0])).name)
+
+    watching = True
+    sys.addaudithook(watch)  # which cannot be removed
+    read_sets(rows_file, bag="ward", proportions=table_file, validation=0.2)
+    assert sorted(opened) == ["r.csv", "r.csv", "t.csv"]
+    opened.clear()
+    read_sets(rows_file, bag="ward", label="sick", validation=0.2)
+    assert opened == ["r.csv"] * 3
+    watching = False
 
 
 def test_digits_of_a_csv_file_are_text_where_text_was_learned(tmp_path):
     columns = learn_columns(pd.DataFrame({"code": ["1", "2", "02"]}))
     rows = pd.DataFrame({"bag": ["a"] * 4, "code": ["2", "02", None, "1"]})
     path = saved(rows, tmp_path / "rows.csv")
-    read = read_bags(path, bag="bag", proportions={"a": [1.0]}, columns=columns)
+    read = read_table(path, bag="bag", proportions={"a": [1.0]}, columns=columns)
     texts = [None, *columns.categories["code"]]
-    assert [texts[code] for code in read.bags.x[1].ravel()] == ["2", "02", None, "1"]
+    assert [texts[code] for code in read.x[1].ravel()] == ["2", "02", None, "1"]
 
 
 def test_columns_may_be_chosen_or_learned_before(tmp_path, small_pieces):
     rows, table = wards()
     path = saved(rows, tmp_path / "rows.parquet")
-    some = read_bags(path, bag="ward", proportions=table, columns=["dose", "age"])
+    some = read_table(path, bag="ward", proportions=table, columns=["dose", "age"])
     assert some.columns.names == ("dose", "age")
-    np.testing.assert_array_equal(some.bags.x[:, 0], rows["dose"].astype(np.float32))
+    np.testing.assert_array_equal(some.x[:, 0], rows["dose"].astype(np.float32))
     other = rows.assign(job="pilot", age=rows["age"] + 100)
     with pytest.warns(UserWarning, match=rf"'job' in {N} rows \(such as 'pilot'\)") as caught:
-        read = read_bags(
+        read = read_table(
             saved(other, tmp_path / "other.csv"),
             bag="ward",
             proportions=table,
@@ -192,28 +240,28 @@ def test_columns_may_be_chosen_or_learned_before(tmp_path, small_pieces):
         )
     assert len(caught) == 1
     assert caught[0].filename == __file__
-    assert read.bags.x[0][3].tolist() == [np.float32(rows["age"].mean()), 1]
-    assert read.bags.x[1].tolist() == [[0]] * N
+    assert read.x[0][3].tolist() == [np.float32(rows["age"].mean()), 1]
+    assert read.x[1].tolist() == [[0]] * N
 
 
 def test_an_index_is_a_bag_or_a_label_but_never_a_feature(tmp_path):
     rows, table = wards()
     options = {"proportions": table, "bag": "ward", "label": "sick"}
-    plain = read_bags(rows, **options)
-    same(read_bags(rows.set_index(["ward", "sick"]), **options), plain)
-    same(read_bags(rows.set_index(np.arange(N)[::-1]), **options), plain)
+    plain = read_table(rows, **options)
+    same(read_table(rows.set_index(["ward", "sick"]), **options), plain)
+    same(read_table(rows.set_index(np.arange(N)[::-1]), **options), plain)
     rows.set_index("ward").to_parquet(tmp_path / "named.parquet")
     rows.iloc[::-1].iloc[::-1].to_parquet(tmp_path / "nameless.parquet", index=True)
     rows.to_csv(tmp_path / "nameless.csv")
     for name in ("named.parquet", "nameless.parquet", "nameless.csv"):
-        same(read_bags(tmp_path / name, **options), plain)
+        same(read_table(tmp_path / name, **options), plain)
 
 
 def test_a_nameless_column_is_reported(tmp_path, caplog):
     rows, table = wards()
     rows.to_csv(tmp_path / "rows.csv")
     with caplog.at_level(logging.WARNING, "apportion"):
-        read_bags(tmp_path / "rows.csv", bag="ward", proportions=table, label="sick")
+        read_table(tmp_path / "rows.csv", bag="ward", proportions=table, label="sick")
     (message,) = caplog.messages
     assert "rows.csv: a column without a name is left out" in message
 
@@ -222,7 +270,7 @@ def test_a_column_of_a_csv_file_is_of_one_kind_in_all_of_it(tmp_path, small_piec
     rows, table = wards()
     codes = [*map(str, range(N - 2)), "4b", "007"]  # digits until near the end
     rows = rows.assign(code=codes, late=[None] * 50 + ["x"] * 10)
-    columns = read_bags(saved(rows, tmp_path / "rows.csv"), bag="ward", proportions=table).columns
+    columns = read_table(saved(rows, tmp_path / "rows.csv"), bag="ward", proportions=table).columns
     assert set(columns.categories["code"]) == set(codes)
     assert columns.categories["late"] == ("x",)
     assert "age" in columns.means
@@ -247,57 +295,57 @@ def test_bags_are_matched_as_numbers_if_they_are_and_as_text_otherwise(
 ):
     table = pd.DataFrame({"bag": in_table, "yes": 0.5, "no": 0.5})
     rows = pd.DataFrame({"bag": in_rows * 2, "x": range(4)})
-    read = read_bags(
+    read = read_table(
         rows if isinstance(in_rows[0], int) else saved(rows, tmp_path / "rows.csv"),
         bag="bag",
         proportions=table if isinstance(in_table[0], int) else saved(table, tmp_path / "t.csv"),
     )
-    assert read.bags.ids == ids
-    assert [type(name) for name in read.bags.ids] == [type(name) for name in ids]
+    assert read.ids == ids
+    assert [type(name) for name in read.ids] == [type(name) for name in ids]
     first = list(map(float, in_rows)).index(float(ids[0])) if ids[0] != "a" else 0
-    assert read.bags.rows(0).tolist() == [first, first + 2]
+    assert read.rows(0).tolist() == [first, first + 2]
 
 
 def test_bags_are_called_as_in_the_table_of_proportions(tmp_path):
     table = pd.DataFrame({"bag": [7, 12], "yes": 0.5, "no": 0.5})
     rows = pd.DataFrame({"bag": ["12", "7"] * 2, "x": range(4)})
-    read = read_bags(rows, bag="bag", proportions=saved(table, tmp_path / "table.csv"))
-    assert read.bags.ids == (7, 12)
-    assert read.bags.rows(0).tolist() == [1, 3]
-    other = read_bags(
+    read = read_table(rows, bag="bag", proportions=saved(table, tmp_path / "table.csv"))
+    assert read.ids == (7, 12)
+    assert read.rows(0).tolist() == [1, 3]
+    other = read_table(
         saved(rows, tmp_path / "rows.csv"), bag="bag", proportions=table.astype({"bag": str})
     )
-    assert other.bags.ids == ("7", "12")
+    assert other.ids == ("7", "12")
 
 
 @pytest.mark.parametrize(("in_rows", "in_table"), [(["7", "12"], [7, 12]), ([7, 12], ["7", "12"])])
 def test_text_and_numbers_of_frames_meet_if_they_are_written_alike(in_rows, in_table):
     table = pd.DataFrame({"bag": in_table, "yes": 1.0})
     rows = pd.DataFrame({"bag": in_rows, "x": 1.0})
-    assert list(read_bags(rows, bag="bag", proportions=table).bags.ids) == in_table
+    assert list(read_table(rows, bag="bag", proportions=table).ids) == in_table
     with pytest.raises(DataError, match=r"row 0 .* not in proportions"):
-        read_bags(rows.assign(bag="007"), bag="bag", proportions=table)
+        read_table(rows.assign(bag="007"), bag="bag", proportions=table)
 
 
 def test_ids_and_classes_of_other_types_keep_them():
     rows = pd.DataFrame({"bag": pd.to_datetime(["2020-01-01", "2020-01-02"]), "x": [1.0, 2.0]})
     table = {day: {True: 1.0, False: 0.0} for day in rows["bag"]}
-    read = read_bags(rows, bag="bag", proportions=table)
-    assert read.bags.ids == tuple(rows["bag"])
-    assert read.bags.classes == (True, False)
+    read = read_table(rows, bag="bag", proportions=table)
+    assert read.ids == tuple(rows["bag"])
+    assert read.classes == (True, False)
     categories = rows.assign(bag=pd.Categorical(["b", "a"]), truth=[1, 0])
     wide = pd.DataFrame({0: [0.0, 1.0], 1: [1.0, 0.0]}, index=["b", "a"])
-    read = read_bags(categories, bag="bag", proportions=wide, label="truth")
-    assert (read.bags.ids, read.bags.classes) == (("b", "a"), (0, 1))
-    assert read.bags.truth is not None
-    assert read.bags.truth.tolist() == [1, 0]
+    read = read_table(categories, bag="bag", proportions=wide, label="truth")
+    assert (read.ids, read.classes) == (("b", "a"), (0, 1))
+    assert read.truth is not None
+    assert read.truth.tolist() == [1, 0]
 
 
 def test_labels_find_their_class_by_its_text(tmp_path):
     rows = pd.DataFrame({"bag": ["a", "a", "b"], "x": 1.0, "truth": [1, 0, 1]})
     table = pd.DataFrame({"bag": ["a", "b"], "1": [0.5, 1.0], "0": [0.5, 0.0]})
     for source in (rows, saved(rows, tmp_path / "r.csv"), saved(rows, tmp_path / "r.parquet")):
-        read = read_bags(source, bag="bag", proportions=table, label="truth")
-        assert read.bags.classes == ("1", "0")
-        assert read.bags.truth is not None
-        assert read.bags.truth.tolist() == [0, 1, 0]
+        read = read_table(source, bag="bag", proportions=table, label="truth")
+        assert read.classes == ("1", "0")
+        assert read.truth is not None
+        assert read.truth.tolist() == [0, 1, 0]

@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 
 from apportion.bags.columns import Columns
-from apportion.data import _pieces as pieces
+from apportion.data import pieces
 from apportion.data.encoding import learn_columns
-from apportion.data.tables import read_bags
+from apportion.data.tables import read_table
 from apportion.errors import BagError, DataError
 from tests.data.wards import saved, wards
 
@@ -24,7 +24,7 @@ def refused(error, rows, table, tmp_path, form=".csv", **options):
     saved(rows, rows_file)
     saved(table, table_file)
     with pytest.raises(error) as caught:
-        read_bags(rows_file, **{"bag": "ward", "proportions": table_file} | options)
+        read_table(rows_file, **{"bag": "ward", "proportions": table_file} | options)
     message = str(caught.value)
     assert str(rows_file) in message or str(table_file) in message
     return message
@@ -47,9 +47,6 @@ def test_refusals_name_file_row_bag_and_remedy(tmp_path, small_pieces, form):
     assert "Did you mean 'w3'?" in other
     empty = message(rows[rows["ward"] != "w4"])
     assert f"bag 'w4' of {table_file} has 0 rows in {rows_file}" in empty
-    one = table.assign(split=["valid", *["train"] * 4])
-    gone = message(rows[rows["ward"] != "w3"], one, split="valid")
-    assert f"bag 'w3' of {table_file} has 0 rows in {rows_file}." in gone
     no_label = message(rows.assign(sick=rows["sick"].where(rows.index != 9)), label="sick")
     assert "row 9 (counted from 0) has no label" in no_label
     label = message(rows.assign(sick=rows["sick"].where(rows.index != 9, "mild?")), label="sick")
@@ -86,7 +83,7 @@ def test_refusals_name_file_row_bag_and_remedy(tmp_path, small_pieces, form):
 @pytest.mark.parametrize(
     ("name", "content", "named"),
     [
-        ("missing.csv", None, "missing.csv is missing"),
+        ("missing.csv", None, "missing.csv does not exist"),
         ("rows.xlsx", b"x", "neither .csv nor .parquet"),
         ("empty.csv", b"", "cannot be read"),
         ("empty.parquet", b"", "cannot be read"),
@@ -96,23 +93,23 @@ def test_refusals_name_file_row_bag_and_remedy(tmp_path, small_pieces, form):
         ("latin.csv", "ward,x\nmünchen,1\n".encode("latin-1"), "cannot be read"),
         ("long.csv", b"ward,x\na,1,2\nb,1,3\n", "cannot be read"),
         ("ragged.csv", b"ward,x\na,1\nb,1,3\n", "cannot be read"),
-        ("twice.csv", b"ward,x,x\na,1,2\n", "twice.csv: column 'x' is there more than once"),
+        ("twice.csv", b"ward,x,x\na,1,2\n", "twice.csv: column 'x' occurs more than once"),
         ("names.csv", b"ward,x\n", "0 rows"),
-        ("date.parquet", None, "date.parquet is missing"),
+        ("date.parquet", None, "date.parquet does not exist"),
     ],
 )
 def test_files_that_are_not_what_they_should_be_are_refused(tmp_path, name, content, named):
     if content is not None:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError) as error:
-        read_bags(tmp_path / name, bag="ward", proportions={"a": [1.0]})
+        read_table(tmp_path / name, bag="ward", proportions={"a": [1.0]})
     assert named in str(error.value)
     assert name in str(error.value)
     assert len(str(error.value).splitlines()) > 1
     if "0 rows" not in named:
         rows = pd.DataFrame({"ward": ["a"], "y": [1.0]})
         with pytest.raises(DataError, match=name):
-            read_bags(rows, bag="ward", proportions=tmp_path / name)
+            read_table(rows, bag="ward", proportions=tmp_path / name)
 
 
 def test_a_broken_file_is_refused_wherever_it_breaks(tmp_path, small_pieces):
@@ -121,30 +118,28 @@ def test_a_broken_file_is_refused_wherever_it_breaks(tmp_path, small_pieces):
     whole = (tmp_path / "rows.csv.gz").read_bytes()
     (tmp_path / "rows.csv.gz").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(DataError, match=r"rows.csv.gz cannot be read"):
-        read_bags(tmp_path / "rows.csv.gz", bag="ward", proportions=table)
+        read_table(tmp_path / "rows.csv.gz", bag="ward", proportions=table)
 
 
 @pytest.mark.parametrize(
     ("options", "named"),
     [
         ({"proportions": None}, "neither proportions nor a label"),
-        ({"proportions": None, "label": "sick", "split": "train"}, "no table of proportions"),
         ({"columns": ["age", "sick"], "label": "sick"}, "'sick' is the label"),
         ({"columns": ["ward"]}, "'ward' is the bag"),
         ({"columns": []}, "0 columns"),
         ({"proportions": 3}, "proportions are a int"),
-        ({"split": "train"}, "no column 'split'"),
     ],
 )
 def test_options_that_contradict_one_another_are_refused(options, named):
     rows, table = wards()
     with pytest.raises(DataError, match=named):
-        read_bags(rows, **{"bag": "ward", "proportions": table} | options)
+        read_table(rows, **{"bag": "ward", "proportions": table} | options)
 
 
 def test_rows_that_are_no_table_are_refused():
     with pytest.raises(DataError, match="rows are a ndarray"):
-        read_bags(np.eye(2), bag="ward")  # type: ignore[arg-type]
+        read_table(np.eye(2), bag="ward")  # type: ignore[arg-type]
 
 
 def test_a_file_that_changes_meanwhile_is_refused(tmp_path, monkeypatch, small_pieces):
@@ -157,5 +152,5 @@ def test_a_file_that_changes_meanwhile_is_refused(tmp_path, monkeypatch, small_p
         saved(pd.concat([rows, rows]), path)
 
     monkeypatch.setattr(Columns, "__init__", learn_and_change)
-    with pytest.raises(DataError, match=r"rows.csv had 60 rows, and has others now"):
-        read_bags(path, bag="ward", proportions=table)
+    with pytest.raises(DataError, match=r"rows.csv had 60 rows, and has another number now"):
+        read_table(path, bag="ward", proportions=table)

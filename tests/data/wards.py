@@ -38,13 +38,13 @@ def saved(frame, path):
 def same(one, other):
     """Check that two tables are the same, cell by cell."""
     assert one.columns == other.columns
-    for a, b in zip(parts(one.bags.x), parts(other.bags.x), strict=True):
+    for a, b in zip(parts(one.x), parts(other.x), strict=True):
         assert a.dtype == b.dtype
         np.testing.assert_array_equal(a, b)
     for field in ("index", "offsets", "proportions", "counts", "truth"):
-        np.testing.assert_array_equal(getattr(one.bags, field), getattr(other.bags, field))
-    assert one.bags.ids == other.bags.ids
-    assert one.bags.classes == other.bags.classes
+        np.testing.assert_array_equal(getattr(one, field), getattr(other, field))
+    assert one.ids == other.ids
+    assert one.classes == other.classes
 
 
 def parts(x):

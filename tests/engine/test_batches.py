@@ -587,7 +587,7 @@ def test_a_training_is_the_same_to_the_bit_if_all_is_streamed(name, most, caplog
             valid,
             epochs=2,
             instances_per_pass=most,
-            device_memory=memory,
+            device_memory_gib=memory,
         )
         for memory in (None, 0)
     )
@@ -603,7 +603,7 @@ def test_a_training_from_a_mapped_file_is_the_same_to_the_bit(name, tmp_path):
     np.save(tmp_path / "x.npy", bags.x.astype(np.float64))
     mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
     one, kept, read = (
-        train(toy_network(bags), replace(bags, x=x), METHODS[name], bags, device_memory=memory)
+        train(toy_network(bags), replace(bags, x=x), METHODS[name], bags, device_memory_gib=memory)
         for x, memory in ((bags.x, None), (mapped, None), (mapped, 0))
     )
     assert same(one, kept)
@@ -616,6 +616,6 @@ def test_a_limit_of_gibibytes_reaches_the_data(left, caplog):
     caplog.set_level(logging.INFO, "apportion")
     bags, valid = toy_bags(), toy_bags((3, 10), seed=1)
     assert valid.x.nbytes == 104
-    train(toy_network(bags), bags, METHODS["fpl"], valid, epochs=1, device_memory=left)
+    train(toy_network(bags), bags, METHODS["fpl"], valid, epochs=1, device_memory_gib=left)
     assert "of training instances are streamed" in caplog.text
     assert ("of validation instances are streamed" in caplog.text) == (left == 0)

@@ -159,7 +159,7 @@ def test_a_training_with_graphs_is_that_without(name, steps, caplog):
                 bags,
                 bags,
                 method=name,
-                config=TrainConfig(**options, steps=mode, device="cuda", learning_rate=1e-4),
+                config=TrainConfig(**options, step_mode=mode, device="cuda", learning_rate=1e-4),
             )
             for mode in ("eager", steps)
         ]
@@ -187,7 +187,7 @@ class LooksAt(Proportions):
 @pytest.mark.parametrize("steps", ["captured", "compiled"])
 def test_a_method_that_cannot_be_recorded_says_why_and_goes_on(steps, caplog):
     bags = toy_bags((16,) * 12)
-    config = config_for(device="cuda", steps=steps, bags_per_step=2, epochs=3)
+    config = config_for(device="cuda", step_mode=steps, bags_per_step=2, epochs=3)
     with caplog.at_level(logging.WARNING, logger="apportion"):
         history = fit(toy_network(bags, dropout=0.5), bags, bags, method=Looks(), config=config)
     warning = [message for message in caplog.messages if "cannot be recorded" in message]
@@ -209,7 +209,7 @@ def test_a_network_that_cannot_be_compiled_says_why_and_goes_on(caplog, monkeypa
         self._compiled_call_impl = fails
 
     monkeypatch.setattr(nn.Module, "compile", broken)
-    config = config_for(device="cuda", steps="compiled", batch_size=32)
+    config = config_for(device="cuda", step_mode="compiled", batch_size=32)
     with caplog.at_level(logging.INFO, logger="apportion"):
         fit(toy_network(bags), bags, bags, config=config)
     assert any("cannot be compiled" in m and "no compiler here" in m for m in caplog.messages)
@@ -256,7 +256,7 @@ def test_streamed_instances_give_the_training_of_resident_ones(steps, tmp_path):
     for memory in (None, 0.0):
         model = toy_network(bags)
         config = TrainConfig(
-            epochs=5, batch_size=32, device="cuda", steps=steps, device_memory=memory
+            epochs=5, batch_size=32, device="cuda", step_mode=steps, device_memory_gib=memory
         )
         fit(model, mapped, mapped, config=config)
         found.append(model.cpu().state_dict())
@@ -278,7 +278,7 @@ def test_many_runs_at_once_are_what_they_are_alone(name, steps):
             seed=seed,
             device="cuda",
             precision="float32",
-            steps=steps,
+            step_mode=steps,
             learning_rate=1e-4,
             augment=("noise",),
         )
@@ -327,7 +327,7 @@ def test_a_run_goes_on_in_another_mode(tmp_path):
             epochs=6,
             batch_size=32,
             device="cuda",
-            steps=steps,  # type: ignore[arg-type]
+            step_mode=steps,  # type: ignore[arg-type]
             schedule="cosine",
             warmup=0.5,
             learning_rate=1e-3,

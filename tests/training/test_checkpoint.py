@@ -501,7 +501,7 @@ def test_another_model_is_refused_by_the_weight_that_differs(folder, model, word
 
 
 @pytest.mark.parametrize(
-    "changes", [{"device_memory": 0}, {"device_memory": 3.5}, {"steps": "eager"}]
+    "changes", [{"device_memory_gib": 0}, {"device_memory_gib": 3.5}, {"step_mode": "eager"}]
 )
 def test_data_may_be_streamed_and_steps_taken_in_another_way(folder, changes, uninterrupted):
     history = train(folder, config=replace(CONFIG, **changes))
@@ -513,7 +513,7 @@ def test_a_run_that_was_streamed_goes_on_without(tmp_path, method):
     config = replace(CONFIG, instances_per_pass=10)
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     wanted = train(whole, config=config, method=method)
-    streamed = replace(config, device_memory=0)
+    streamed = replace(config, device_memory_gib=0)
     with pytest.raises(Interrupted):
         train(parts, config=streamed, method=method, on_epoch=stop_after(2))
     found = train(parts, config=config, method=method)

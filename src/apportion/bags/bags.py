@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from apportion.bags.checks import (
     Floats,
@@ -45,7 +45,7 @@ from apportion.bags.read import (
 )
 from apportion.errors import BagError, count, listing
 
-__all__ = ["Bags", "Overlap", "Split", "put_in_bags"]
+__all__ = ["Bags", "Overlap", "Split", "held_out_bags", "put_in_bags"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -297,14 +297,7 @@ class Bags:
         >>> print(overlap)
         1 of 2 held-out rows (50.0%) also stand in training bags: results will flatter.
         """
-        if not 0 < fraction < 1 or self.n_bags < 2:
-            raise BagError(
-                f"{count(self.n_bags, 'bag')} cannot be split to hold out {fraction:g} of them.",
-                "Pass at least two bags and a fraction between 0 and 1.",
-            )
-        n_held_out = min(max(round(fraction * self.n_bags), 1), self.n_bags - 1)
-        held_out = np.zeros(self.n_bags, dtype=bool)
-        held_out[np.random.default_rng(seed).permutation(self.n_bags)[:n_held_out]] = True
+        held_out = held_out_bags(self.n_bags, fraction, seed=seed)
         train, rest = self[~held_out], self[held_out]
         in_train, in_rest = (np.bincount(b.index, minlength=self.n_rows) > 0 for b in (train, rest))
         return Split(train, rest, Overlap(int((in_train & in_rest).sum()), int(in_rest.sum())))
@@ -336,6 +329,19 @@ class Bags:
             f"{count(self.n_rows, 'row')}; {count(self.n_classes, 'class')}: "
             f"{listing(self.classes)}; truth {truth})"
         )
+
+
+def held_out_bags(n_bags: int, fraction: float, *, seed: int) -> NDArray[np.bool_]:
+    """Draw which bags are held out: a fraction of them, but at least one on each side."""
+    if not 0 < fraction < 1 or n_bags < 2:
+        raise BagError(
+            f"{count(n_bags, 'bag')} cannot be split to hold out {fraction:g} of them.",
+            "Pass at least two bags and a fraction between 0 and 1.",
+        )
+    n_held_out = min(max(round(fraction * n_bags), 1), n_bags - 1)
+    held_out = np.zeros(n_bags, dtype=bool)
+    held_out[np.random.default_rng(seed).permutation(n_bags)[:n_held_out]] = True
+    return held_out
 
 
 def put_in_bags(
@@ -395,7 +401,7 @@ def put_in_bags(
 
 @dataclass(frozen=True)
 class Overlap:
-    """How many of the held-out rows also stand in training bags."""
+    """The number of held-out rows that also stand in training bags."""
 
     shared_rows: int
     held_out_rows: int

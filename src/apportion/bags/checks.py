@@ -1,4 +1,4 @@
-"""What must hold of bags, and the words for what does not."""
+"""Checks of the fields of bags."""
 
 from collections import Counter
 from collections.abc import Hashable, Sequence
@@ -27,7 +27,7 @@ def check_array(name: str, array: NDArray[Any], shape: tuple[int, ...], dtype: t
 
 
 def check_unique(names: Names, what: str) -> None:
-    """Check that no name is there twice."""
+    """Check that no name occurs twice."""
     if len(set(names)) < len(names):
         name, times = Counter(names).most_common(1)[0]
         raise BagError(

@@ -17,7 +17,7 @@ SMALL_BAGS = 0.5  # a spread of random bags from which on even they tell classes
 
 @dataclass(frozen=True)
 class BagsSummary:
-    """What `Bags.describe` found; print it to read it.
+    """A summary of bags; print it to read it.
 
     Spreads are the singular values of the centred proportions, each class divided by the root of
     its mean proportion, over √n: the standard deviation between bags along the directions in which

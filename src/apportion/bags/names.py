@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Register", "as_written", "sorted_names"]
+__all__ = ["Register", "as_written", "class_array", "sorted_names"]
 
 
 class Register:
@@ -98,3 +98,19 @@ def sorted_names(names: Iterable[Any]) -> list[Any]:
         return sorted(known)
     except TypeError:
         return known
+
+
+def class_array(names: Sequence[Any]) -> NDArray[Any]:
+    """Return class names as an array that keeps what they are.
+
+    Examples
+    --------
+    >>> class_array(["no", "yes"]), class_array([1, "one"])
+    (array(['no', 'yes'], dtype='<U3'), array([1, 'one'], dtype=object))
+    """
+    kinds = {type(name) for name in names}
+    if len(kinds) == 1 and not isinstance(names[0], tuple):
+        return np.array(names)
+    found = np.empty(len(names), dtype=object)
+    found[:] = names
+    return found

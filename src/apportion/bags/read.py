@@ -29,7 +29,7 @@ FEW = 20_000  # rows: with fewer Python is done before scipy or pandas are impor
 
 @dataclass(frozen=True, eq=False)
 class Placed:
-    """Which rows are in which bags: instance j is a row of x in the bag ``keys[codes[j]]``."""
+    """Rows placed in bags: instance j is a row of x in the bag ``keys[codes[j]]``."""
 
     keys: Names
     codes: Ints  # (N,)
@@ -165,7 +165,7 @@ def read_members(members: Mapping[Any, ArrayLike] | ArrayLike, n_rows: int | Non
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """What is said of bags: a value per bag and class."""
+    """A table of bags: one value per bag and class."""
 
     ids: Names
     classes: Names

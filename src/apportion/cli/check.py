@@ -6,107 +6,68 @@ from typing import Annotated, Any
 
 import typer
 
-from apportion.cli.options import (
-    BagOption,
-    ClassesOption,
-    CountsOption,
-    ExcludeOption,
-    FileOption,
-    ImagesOption,
-    LabelOption,
-    NamesOption,
-    NormalizeOption,
-    OrderOption,
-    ProportionsOption,
-    SignalOption,
-    SizeOption,
-    given_source,
-)
+from apportion.cli.options import options_of, takes
+from apportion.cli.source import Source
 
 __all__ = ["check"]
 
 MOST_SHOWN = 5  # bags
 
 
+@takes(options_of(Source, "Data"))
 def check(
     rows: Annotated[
-        Path, typer.Argument(help="A .csv, .csv.gz or .parquet file: one row an instance.")
+        Path, typer.Argument(help="A .csv, .csv.gz or .parquet file: one row per instance.")
     ],
-    bag: BagOption = None,
-    proportions: ProportionsOption = None,
-    classes: ClassesOption = None,
-    counts: CountsOption = False,
-    normalize: NormalizeOption = False,
-    label: LabelOption = None,
-    exclude: ExcludeOption = None,
-    names: NamesOption = None,
-    images: ImagesOption = None,
-    file: FileOption = None,
-    size: SizeOption = None,
-    signal: SignalOption = None,
-    order: OrderOption = None,
+    **options: Any,
 ) -> None:
     """Look at bags before any training: what is in them, and what is wrong.
 
-    Rows with a column 'ward', and a table with a row a ward and a column a class:
+    Rows with a column 'ward', and a table with one row per ward and one column per class:
 
       apportion check rows.csv --bag ward --proportions wards.csv
 
-    Image files, and signals with a row a frame:
+    Image files, and signals with one row per frame:
 
       apportion check files.csv --images slides/ --proportions patients.csv
 
       apportion check frames.csv --signal word --proportions speakers.csv
 
     It says how large the bags are, what rounding their proportions to whole
-    counts moves, which columns will be learned from, and whether the classes
-    can be told apart at all. Mistakes are named, with the exit code 1.
+    counts moves, which columns will be learned from, whether the classes can
+    be told apart at all, and what apportion train will use by default and why.
+    Mistakes are named, with the exit code 1.
 
-    The table of proportions may also have a row a bag and class: columns of
-    the bag, the class and the number, for a class with none no row.
+    The table of proportions may also have one row per bag and class: columns of
+    the bag, the class and the number; a class without a row is 0.
     """
-    from apportion.cli.source import Source
+    from apportion.plan import make_plan
 
-    source = Source(
-        **given_source(
-            rows=rows,
-            bag=bag,
-            proportions=proportions,
-            classes=classes,
-            counts=counts,
-            normalize=normalize,
-            label=label,
-            exclude=exclude,
-            names=names,
-            images=images,
-            file=file,
-            size=size,
-            signal=signal,
-            order=order,
-        )
-    )
-    bags, columns = source.read()
-    splits = source.split(bags)
-    typer.echo(f"{rows}: {_kind(source.kind, bags)}\n")
-    typer.echo(str(bags.describe()))
-    typer.echo(f"\nrounding most  {_moved(bags)}")
-    if columns is not None:
-        typer.echo(f"learned from   {_columns(columns)}")
-    if source.kind == "signals":
-        typer.echo(f"learned from   {', '.join(source.channels_in(source.table()))}")
-    if splits:
-        typer.echo("split          " + " · ".join(f"{n} {b.n_bags:,}" for n, b in splits.items()))
-    doubts = list(_doubts(bags, columns))
+    source = Source(str(rows), **Source.given(options))
+    sets, source, held_out = source.read(None, None, 0)
+    typer.echo(f"{rows}: {_kind(source.kind, sets)}\n")
+    for name, bags in sets.items():
+        if len(sets) > 1:
+            typer.echo(f"-- {name}")
+        typer.echo(f"{bags.describe()}\nrounding most  {_moved(bags)}\n")
+    train = sets["train"]
+    if train.columns is not None:
+        typer.echo(f"learned from   {_columns(train.columns)}\n")
+    if source.channels:
+        typer.echo(f"learned from   {', '.join(source.channels)}\n")
+    typer.echo(f"By default apportion train uses\n{make_plan(train, validation=held_out)}")
+    doubts = list(_doubts(train))
     for doubt in doubts:
         typer.echo(f"\nWarning: {doubt}")
-    verdict = "These columns aside, nothing" if doubts else "Nothing"
+    verdict = "Apart from these columns, nothing" if doubts else "Nothing"
     typer.echo(f"\n{verdict} is wrong with the files. Next: apportion train, with these options.")
 
 
-def _doubts(bags: Any, columns: Any) -> Iterator[str]:
-    """What can be learned from, but hardly should be."""
+def _doubts(bags: Any) -> Iterator[str]:
+    """Yield what can be learned from, but hardly should be."""
     import numpy as np
 
+    columns = bags.columns
     for name, left_out in ({} if columns is None else columns.left_out).items():
         n = len(columns.categories[name]) + left_out
         yield (
@@ -124,22 +85,23 @@ def _doubts(bags: Any, columns: Any) -> Iterator[str]:
                 )
 
 
-def _kind(kind: str, bags: Any) -> str:
+def _kind(kind: str, sets: dict[str, Any]) -> str:
+    first = sets["train"].parts[0]
+    bags = ", ".join(f"{b.n_bags:,} {name}" for name, b in sets.items())
     if kind == "table":
-        return f"{bags.n_rows:,} rows of a table"
-    first = bags.parts[0]
+        return f"{len(first):,} rows of a table; bags: {bags}"
     if kind == "images":
         channels, height, width = first.shape[1:]
-        return f"{len(first):,} images of {height} × {width}, {channels} channels"
-    lengths = bags.x[1]
+        return f"{len(first):,} images of {height} × {width}, {channels} channels; bags: {bags}"
+    lengths = sets["train"].parts[1]
     return (
         f"{len(first):,} signals of {lengths.min():,} to {lengths.max():,} frames, "
-        f"{first.shape[1]} channels"
+        f"{first.shape[1]} channels; bags: {bags}"
     )
 
 
 def _moved(bags: Any) -> str:
-    """The bags whose counts differ most from what was given, each with how many instances."""
+    """Return the bags whose counts differ most from what was given, and by how many instances."""
     import numpy as np
 
     moved = np.abs(bags.counts - bags.sizes[:, None] * bags.proportions).sum(axis=1) / 2

@@ -7,7 +7,7 @@ It is written as the sections of a TOML file, which a run's config.toml is as we
     bag = "ward"
     proportions = "wards.csv"
 
-    [model]                       # net, and the options of `apportion.nets.build.build`
+    [model]                       # net, and the options of `apportion.nets.build`
     net = "mlp"
     validation = 0.1              # the share of the bags to select the epoch by, without a `split`
 
@@ -17,60 +17,86 @@ It is written as the sections of a TOML file, which a run's config.toml is as we
     [train]                       # options of `apportion.TrainConfig`, over those of a preset
     epochs = 50
 
-All but [data] may be left out, and what is left out follows the data as in `LLPClassifier`.
+All but [data] may be left out, and what is left out follows from the data (`apportion.plan`).
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from inspect import signature
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from apportion.bags.bags import Bags
-from apportion.bags.columns import Columns
 from apportion.cli.source import Source
-from apportion.config import PRESETS, TrainConfig
-from apportion.engine.device import device_for
-from apportion.errors import ConfigError, RunError, suggestion
-from apportion.estimator.classifier import FEWEST_HELD_OUT, default_batch_size, default_epochs
-from apportion.estimator.file import METHOD_CLASSES
+from apportion.config import TrainConfig, declared
+from apportion.errors import ConfigError, RunError, must_be, suggestion
 from apportion.files import read_toml
-from apportion.methods.base import Method
-from apportion.methods.registry import method_named
-from apportion.nets.augment import AUGMENTATIONS
-from apportion.nets.build import NETS, build
-from apportion.nets.normalized import Normalized
 from apportion.runs.run import FORMAT_VERSION, Run
 
-__all__ = ["Job", "Prepared", "job_of_run", "read_config"]
+if TYPE_CHECKING:
+    from apportion.bags.bags import Bags
+    from apportion.bags.columns import Columns
+    from apportion.methods.base import Method
+    from apportion.nets.normalized import Normalized
+    from apportion.plan import Plan
 
-log = logging.getLogger("apportion")
+__all__ = ["Job", "Learning", "Prepared", "job_of_run", "read_config"]
 
-SECTIONS = ("data", "model", "method", "train", "resolved")
-NETS_BY_KIND = {"table": "mlp", "images": "resnet18", "signals": "conv1d"}
+SECTIONS = ("data", "model", "method", "train", "plan", "resolved")
 BY_THE_DATA = ("features", "channels", "classes", "categories", "masked")  # arguments of nets
-DEFAULT_VALIDATION = 0.1
+
+
+@dataclass(frozen=True)
+class Learning:
+    """The options of a job that are no options of `TrainConfig`."""
+
+    net: str | None = declared(
+        None, None, "mlp, conv1d or resnet18.", flag=True, default="by the data"
+    )
+    method: str | None = declared(
+        None,
+        None,
+        "fpl, fpl-plain, greedy, naive, proportion-loss, pi-model or llp-vat.",
+        flag=True,
+        default="fpl",
+    )
+    eta: float | None = declared(
+        None, None, "How much pseudo labels are perturbed.", flag=True, default="5 · epochs / 400"
+    )
+    preset: str | None = declared(
+        None,
+        None,
+        "Instead of defaults that follow from the data: default, or paper, which is what Matsuo "
+        "et al. did.",
+        flag=True,
+    )
+    validation: float | None = declared(
+        None,
+        None,
+        "The share of the bags to select the best epoch by, if the proportions have no column "
+        "'split'.",
+        flag=True,
+        default="0.1, if that is at least 5 bags",
+    )
 
 
 @dataclass(frozen=True)
 class Prepared:
     """All that `fit` takes."""
 
-    bags: dict[str, Bags]  # train, and valid and test if there are such
-    columns: Columns | None
-    model: Normalized
+    sets: dict[str, Bags]  # train, and valid and test if there are such
+    net: Normalized
     method: Method
     config: TrainConfig
+    plan: Plan
     about: dict[str, dict[str, Any]]  # the sections that say all this again
 
 
 @dataclass(frozen=True)
 class Job:
-    """A training that is asked for. Options that are None or not there follow the data."""
+    """A training that is asked for. Options that are None or missing follow from the data."""
 
     source: Source
     model: Mapping[str, Any] = field(default_factory=dict)
@@ -93,6 +119,17 @@ class Job:
             sections.get("train", {}),
         )
 
+    def changed(self, sections: Mapping[str, Mapping[str, Any]]) -> Job:
+        """Return the job with what was given as flags over what the configuration says."""
+        changes: dict[str, Any] = {}
+        for section, options in sections.items():
+            own = {name: value for name, value in options.items() if value is not None}
+            before = dict(getattr(self, section))
+            if "name" in own or "preset" in own:  # which has other settings
+                before = {}
+            changes[section] = {**before, **own}
+        return replace(self, **changes)
+
     def prepare(self, columns: Columns | None = None) -> Prepared:
         """Read the bags, and make all that follows from them.
 
@@ -101,55 +138,64 @@ class Job:
         columns : Columns, optional
             Those that were learned before, if the run is to go on.
         """
+        from apportion.nets.build import build
+        from apportion.plan import check_share, make_plan
+
         method = self._method()  # what is wrong with options is said before anything is read
         options = dict(self.model)
-        validation = _fraction(options.pop("validation", None))
-        net = options.pop("net", NETS_BY_KIND[self.source.kind])
-        if net not in NETS:
-            raise ConfigError(f"there is no net {net!r}.", suggestion(str(net), NETS))
-        known = [name for name in signature(NETS[net]).parameters if name not in BY_THE_DATA]
-        for name in options:
-            if name not in known:
-                raise ConfigError(
-                    f"[model] has {name!r}, which {net} does not know.",
-                    suggestion(name, ["net", "validation", *known]),
-                )
-        _check_options(self._config(1))
-        whole, columns = self.source.read(columns)
-        config = self._config(whole.n_instances)
-        bags = self.source.split(whole)
-        chosen = {"net": net, **options}
-        if not bags:
-            bags = _held_out(whole, validation, config.seed)
-            chosen["validation"] = (validation or DEFAULT_VALIDATION) if "valid" in bags else 0
-        elif validation is not None:
-            raise ConfigError(
-                f"validation is {validation:g}, but {self.source.proportions} has a column 'split' "
-                "that says which bags are for validation.",
-                "Leave out one of the two.",
-            )
-        if columns is not None and columns.codes and net == "mlp":
-            options["categories"] = columns.codes
-        model = build(net, whole, seed=config.seed, **options)
-        source = self.source.resolved()
-        if source.kind == "signals":  # so that they are found again by name, in any order
-            source = replace(source, channels=tuple(source.channels_in(source.table())))
-        about = {"data": source.to_dict(), "model": chosen}
-        return Prepared(bags, columns, model, method, config, about)
+        validation = options.pop("validation", None)
+        check_share(validation)
+        net = options.pop("net", None)
+        self._check_options(net, options)
+        seed = self.train.get("seed", 0)
+        sets, source, held_out = self.source.read(columns, validation, seed)
+        plan = make_plan(
+            sets["train"],
+            validation=held_out,
+            net=net,
+            method=self.method.get("name"),
+            options=self.train,
+        )
+        config = plan.config(self.train)
+        model = {"net": plan.net.value, **options}
+        model["validation"] = held_out.value
+        about = {"data": source.resolved().to_dict(), "model": model, "plan": plan.reasons()}
+        made = build(plan.net.value, sets["train"], seed=config.seed, **options)
+        return Prepared(sets, made, method, config, plan, about)
 
-    def _config(self, n_instances: int) -> TrainConfig:
-        options = dict(self.train)
-        preset = options.pop("preset", None)
-        if preset is not None and preset not in PRESETS:
-            raise ConfigError(f"there is no preset {preset!r}.", suggestion(preset, PRESETS))
-        follow = {
-            "epochs": default_epochs(n_instances),
-            "batch_size": default_batch_size(n_instances),
-            "weight_decay": 0.1,
-        }
-        return TrainConfig.from_dict({**(asdict(PRESETS[preset]) if preset else follow), **options})
+    def _check_options(self, net: str | None, options: Mapping[str, Any]) -> None:
+        """Check what `fit` would say only after all data are read."""
+        from apportion.engine.device import device_for
+        from apportion.nets.augment import AUGMENTATIONS
+        from apportion.nets.build import NETS
+        from apportion.plan import NETS as BY_KIND
+        from apportion.plan import preset_options
+
+        name = BY_KIND[self.source.kind] if net is None else net
+        if name not in NETS:
+            raise ConfigError(f"there is no net {name!r}.", suggestion(str(name), NETS))
+        known = [n for n in signature(NETS[name]).parameters if n not in BY_THE_DATA]
+        for option in options:
+            if option not in known:
+                raise ConfigError(
+                    f"[model] has {option!r}, which {name} does not know.",
+                    suggestion(option, ["net", "validation", *known]),
+                )
+        given = dict(self.train)
+        preset = given.pop("preset", None)
+        config = TrainConfig.from_dict({**(preset_options(preset) if preset else {}), **given})
+        device_for(config.device)
+        for augmentation in config.augment:
+            if augmentation not in AUGMENTATIONS:
+                raise ConfigError(
+                    f"there is no augmentation {augmentation!r}.",
+                    suggestion(augmentation, AUGMENTATIONS),
+                )
 
     def _method(self) -> Method:
+        from apportion.estimator.file import METHOD_CLASSES
+        from apportion.methods.registry import method_named
+
         settings = dict(self.method)
         kind, name = settings.pop("class", None), settings.pop("name", None)
         if kind is not None and kind not in METHOD_CLASSES:
@@ -160,7 +206,7 @@ class Job:
         known = [field.name for field in fields(method)] if is_dataclass(method) else []
         for option, value in settings.items():
             if isinstance(getattr(method, option, None), bool) and not isinstance(value, bool):
-                raise ConfigError(f"{option} is {value!r}.", "Let it be true or false.")
+                raise must_be(option, "true or false", value)
             if option not in known:
                 raise ConfigError(
                     f"the method {name or kind or 'fpl'!r} has no setting {option!r}.",
@@ -177,7 +223,7 @@ def read_config(path: Path) -> dict[str, Any]:
     sections = read_toml(path)
     if sections.pop("format", FORMAT_VERSION) != FORMAT_VERSION:
         raise ConfigError(
-            f"{path} is of another format; this apportion reads {FORMAT_VERSION}.",
+            f"{path} is of another format version; this apportion reads {FORMAT_VERSION}.",
             "Use the version of apportion that wrote it.",
         )
     for name, section in sections.items():
@@ -192,43 +238,10 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def job_of_run(run: Run) -> Job:
-    """Give the job that a run was started with, to go on with it."""
+    """Return the job that a run was started with, to go on with it."""
     if "data" not in run.settings():
         raise RunError(
             f"{run.folder} was not started by apportion train: its config.toml has no [data].",
             "Go on as it was started: call fit again with the same bags, and run= this folder.",
         )
     return Job.from_toml(run.config, {})
-
-
-def _check_options(config: TrainConfig) -> None:
-    """See to what `fit` would say only after all data are read."""
-    device_for(config.device)
-    for name in config.augment:
-        if name not in AUGMENTATIONS:
-            raise ConfigError(
-                f"there is no augmentation {name!r}.", suggestion(name, AUGMENTATIONS)
-            )
-
-
-def _fraction(value: Any) -> float | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
-        raise ConfigError(
-            f"validation is {value!r}.", "Let it be a share from 0 to below 1: 0 holds out no bags."
-        )
-    return float(value)
-
-
-def _held_out(whole: Bags, fraction: float | None, seed: int) -> dict[str, Bags]:
-    """Hold out as many bags as are asked for; by default a tenth, if so many can select."""
-    if fraction is None:
-        few = round(DEFAULT_VALIDATION * whole.n_bags) < FEWEST_HELD_OUT
-        fraction = 0.0 if few else DEFAULT_VALIDATION
-    if not fraction:
-        return {"train": whole}
-    train, valid, overlap = whole.split(fraction, seed=seed)
-    if overlap.shared_rows:
-        log.warning("%s", overlap)
-    return {"train": train, "valid": valid}

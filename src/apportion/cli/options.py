@@ -1,127 +1,84 @@
-"""Options that several verbs share."""
+"""Flags of verbs, made from options that are declared once as fields of dataclasses."""
 
-from pathlib import Path
-from typing import Annotated, Any
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from dataclasses import Field, fields
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
-__all__ = [
-    "BagOption",
-    "ClassesOption",
-    "CountsOption",
-    "ExcludeOption",
-    "FileOption",
-    "ImagesOption",
-    "LabelOption",
-    "NamesOption",
-    "NormalizeOption",
-    "OrderOption",
-    "ProportionsOption",
-    "SignalOption",
-    "SizeOption",
-    "given_source",
-    "image_size",
-    "listed",
-]
+from apportion.errors import must_be
 
-BAGS = "Bags"
-KINDS = "Images and signals"
+__all__ = ["image_size", "listed", "options_of", "takes"]
 
-BagOption = Annotated[
-    str | None,
-    typer.Option(
-        help="The column that names each row's bag, in both tables.",
-        show_default="bag",
-        rich_help_panel=BAGS,
-    ),
-]
-ProportionsOption = Annotated[
-    Path | None,
-    typer.Option(
-        help="A table of the bags: a column of their names, and a column of numbers for each "
-        "class. A column 'split' says train, valid or test.",
-        rich_help_panel=BAGS,
-    ),
-]
-ClassesOption = Annotated[
-    str | None,
-    typer.Option(
-        help="The columns of classes in --proportions, if it has others as well: yes,no say.",
-        show_default="all but those of the bag and the split",
-        rich_help_panel=BAGS,
-    ),
-]
-CountsOption = Annotated[
-    bool, typer.Option("--counts", help="The table holds counts.", rich_help_panel=BAGS)
-]
-NormalizeOption = Annotated[
-    bool,
-    typer.Option(
-        "--normalize", help="Rescale each bag's numbers to sum to 1.", rich_help_panel=BAGS
-    ),
-]
-LabelOption = Annotated[
-    str | None,
-    typer.Option(
-        help="The column of the true classes, if known: for accuracies alone. Without "
-        "--proportions they are counted in every bag.",
-        rich_help_panel=BAGS,
-    ),
-]
-ExcludeOption = Annotated[
-    str | None,
-    typer.Option(help="Columns not to learn from: id,name say.", rich_help_panel=BAGS),
-]
-NamesOption = Annotated[
-    str | None,
-    typer.Option(
-        help="The columns' names, if the file has no line of them: age,job,… say.",
-        rich_help_panel=BAGS,
-    ),
-]
-ImagesOption = Annotated[
-    Path | None,
-    typer.Option(
-        help="The folder of image files; the table then has a row a file.", rich_help_panel=KINDS
-    ),
-]
-FileOption = Annotated[
-    str | None,
-    typer.Option(
-        help="The column of their names in the folder.", show_default="file", rich_help_panel=KINDS
-    ),
-]
-SizeOption = Annotated[
-    str | None,
-    typer.Option(help="Resize images to height x width: 64x64 say.", rich_help_panel=KINDS),
-]
-SignalOption = Annotated[
-    str | None,
-    typer.Option(
-        help="The column that names each row's signal; the table then has a row a frame.",
-        rich_help_panel=KINDS,
-    ),
-]
-OrderOption = Annotated[
-    str | None,
-    typer.Option(
-        help="The column of times that frames are sorted by; by default they are in order.",
-        rich_help_panel=KINDS,
-    ),
-]
+
+def options_of(cls: Any, panel: str, names: Iterable[str] | None = None) -> list[inspect.Parameter]:
+    """Return the flags of the declared fields of a dataclass, all of them or some."""
+    chosen = [option for option in fields(cls) if option.metadata.get("flag")]
+    if names is not None:
+        chosen = [option for option in chosen if option.name in names]
+    return [_flag(option, panel) for option in chosen]
+
+
+def _flag(option: Field[Any], panel: str) -> inspect.Parameter:
+    kind: Any = {"int": int, "float": float}.get(str(option.type).partition(" ")[0], str)
+    default: Any = None
+    if option.type == "bool":
+        kind, default = bool, False
+    shown = option.metadata.get("default", option.default)
+    name = f"--{option.name.replace('_', '-')}"
+    about = typer.Option(
+        name,
+        help=option.metadata["help"],
+        show_default=False if shown in (None, False, ()) else str(shown),
+        rich_help_panel=panel,
+    )
+    kind = kind if default is False else kind | None
+    return inspect.Parameter(
+        option.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=default,
+        annotation=Annotated[kind, about],
+    )
+
+
+def takes(*groups: list[inspect.Parameter]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Let a verb take declared options besides its own, which reach it as ``**options``."""
+
+    def decorate(verb: Callable[..., None]) -> Callable[..., None]:
+        hints = get_type_hints(verb, include_extras=True)
+        own = [
+            parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY)
+            for name, parameter in inspect.signature(verb).parameters.items()
+            if parameter.kind is not inspect.Parameter.VAR_KEYWORD
+        ]
+        first = [p for p in own if _is_argument(p)]
+        rest = [p for p in own if not _is_argument(p)]
+        every = [*first, *(p for group in groups for p in group), *rest]
+        changed: Any = verb
+        changed.__signature__ = inspect.Signature(every)
+        changed.__annotations__ = {p.name: p.annotation for p in every}
+        return verb
+
+    return decorate
+
+
+def _is_argument(parameter: inspect.Parameter) -> bool:
+    about = getattr(parameter.annotation, "__metadata__", ())
+    return any(type(entry) is type(typer.Argument()) for entry in about)
 
 
 def listed(text: str | None) -> tuple[str, ...] | None:
-    """Take a list with commas apart.
+    """Split a list at its commas.
 
     Examples
     --------
     >>> listed("age, job")
     ('age', 'job')
     """
-    if text is None:
-        return None
-    return tuple(name.strip() for name in text.split(","))
+    return None if text is None else tuple(name.strip() for name in text.split(","))
 
 
 def image_size(text: str | None) -> tuple[int, int] | None:
@@ -132,28 +89,10 @@ def image_size(text: str | None) -> tuple[int, int] | None:
     >>> image_size("48x64")
     (48, 64)
     """
-    from apportion.errors import ConfigError
-
     if text is None:
         return None
     try:
         height, width = map(int, text.lower().split("x"))
     except ValueError:
-        raise ConfigError(f"--size is {text!r}.", "Pass height x width: 64x64, say.") from None
+        raise must_be("--size", "height x width, for example 64x64", text) from None
     return height, width
-
-
-def given_source(
-    *,
-    classes: str | None,
-    exclude: str | None,
-    names: str | None,
-    size: str | None,
-    **options: Any,
-) -> dict[str, Any]:
-    """Give the options of [data] that were given as flags, in the types that it has."""
-    lists = {"classes": classes, "exclude": exclude, "names": names}
-    given = {**options, **{name: listed(text) for name, text in lists.items()}}
-    given["size"] = image_size(size)
-    plain = {n: str(value) if isinstance(value, Path) else value for n, value in given.items()}
-    return {name: value for name, value in plain.items() if value not in (None, False)}

@@ -1,13 +1,34 @@
-"""The verb `apportion predict`."""
+"""The verb `apportion predict`: predictions as a file, piece by piece, of tables of any size."""
 
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from apportion.cli.options import image_size, listed
+from apportion.cli.source import Source
+from apportion.errors import DataError, suggestion
+from apportion.files import check_free, replacing
+from apportion.runs.run import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import NDArray
+
+    from apportion.data.pieces import Pieces
+    from apportion.model.model import Model
 
 __all__ = ["predict"]
+
+FORMATS = (".csv", ".parquet")
+ALL = "all of them, in one bag"  # a column for readers that want bags where none are needed
 
 
 def predict(
@@ -17,10 +38,11 @@ def predict(
         typer.Argument(help="A table like the one that was learned from: bags are not needed."),
     ],
     out: Annotated[
-        Path, typer.Option(help="A .csv or .parquet file, with a row for every row.")
+        Path, typer.Option(help="A .csv or .parquet file, with one line per row.")
     ] = Path("predictions.csv"),
     keep: Annotated[
-        str | None, typer.Option(help="Columns of the rows to write as well: id,name say.")
+        str | None,
+        typer.Option(help="Columns of the rows to write as well, for example id,name."),
     ] = None,
     label: Annotated[
         str | None, typer.Option(help="The column of the true classes, to tell the accuracy.")
@@ -38,11 +60,10 @@ def predict(
     ] = None,
     names: Annotated[
         str | None,
-        typer.Option(help="The columns' names, if the file has no line of them."),
+        typer.Option(help="The names of the columns, for a file without a header row."),
     ] = None,
     images: Annotated[
-        Path | None,
-        typer.Option(help="The folder of image files.", show_default="the run's"),
+        Path | None, typer.Option(help="The folder of image files.", show_default="the run's")
     ] = None,
     size: Annotated[
         str | None,
@@ -54,7 +75,7 @@ def predict(
     device: Annotated[str, typer.Option(help="cpu, cuda, or auto.")] = "auto",
     force: Annotated[bool, typer.Option("--force", help="Replace --out.")] = False,
 ) -> None:
-    """Give the class and the probabilities of every row by a trained model.
+    """Predict the class and the probabilities of every row by a trained model.
 
       apportion predict runs/a rows.csv --out predictions.parquet
 
@@ -69,17 +90,237 @@ def predict(
     The file has a column 'label' and a column 'probability_…' for every class;
     of images and signals, also their names.
     """
-    from apportion.cli._predicting import Wanted, write_predictions
+    from apportion.model.model import Model
 
-    wanted = Wanted(
-        rows=str(rows),
-        keep=listed(keep) or (),
-        label=label,
-        proportions=None if proportions is None else str(proportions),
-        bag=bag,
-        names=listed(names) or (),
-        images=None if images is None else str(images),
-        size=image_size(size),
-        normalize=normalize,
+    wanted = Wanted(str(rows), listed(keep) or (), label, proportions, normalize)
+    _check_out(out, wanted, force=force)
+    model = Model.load(run, device=device)
+    own = {"bag": bag, "images": None if images is None else str(images), "size": image_size(size)}
+    source = _source_of(Run(run), str(rows), listed(names) or (), own)
+    typer.echo(_write_predictions(model, source, wanted, out))
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is to be predicted, and what is to be written beside it."""
+
+    rows: str
+    keep: tuple[str, ...]  # columns
+    label: str | None
+    proportions: Path | None
+    normalize: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """Some rows."""
+
+    frame: pd.DataFrame  # their columns
+    kept: pd.DataFrame  # those to be written again, as they were
+    instances: Any
+
+
+def _write_predictions(model: Model, source: Source, wanted: Wanted, out: Path) -> str:
+    """Write the label and the probabilities of every row; return a sentence about them."""
+    import numpy as np
+    import pandas as pd
+
+    from apportion.bags.names import class_array
+
+    classes, correct, n_rows = class_array(model.classes), 0, 0
+    names = [f"probability_{name}" for name in model.classes]
+    with _written(out) as write:
+        for piece in _pieces(model, source, wanted):
+            likely = model.predict_proba(piece.instances)
+            labels = classes[_labels(likely, model, source, wanted, piece)]
+            if wanted.label is not None:
+                correct += _count_right(model, labels, piece.frame[wanted.label], wanted)
+            n_rows += len(labels)
+            found = pd.DataFrame(likely.astype(np.float32), columns=names)
+            found.insert(0, "label", labels)
+            write(pd.concat([piece.kept.reset_index(drop=True), found], axis=1))
+        if not n_rows:
+            raise DataError(
+                f"{wanted.rows} has 0 rows below its header.", "Pass a table with rows."
+            )
+    told = f"Wrote {n_rows:,} predictions to {out}."
+    return told if wanted.label is None else f"{told} Accuracy: {correct / n_rows:.2%}."
+
+
+def _source_of(run: Run, rows: str, names: tuple[str, ...], given: dict[str, Any]) -> Source:
+    """Return the files that are given, with columns that mean what they meant in training."""
+    data = run.settings().get("data")
+    if data is None:
+        raise DataError(
+            f"{run.folder} was started in Python, from arrays, so that its config.toml does not "
+            "say how files become what it learned from.",
+            "Predict in Python: Model.load takes the folder.",
+        )
+    alike = ("bag", "images", "file", "size", "signal", "order", "channels", "classes")
+    own = {name: data[name] for name in alike if name in data}
+    own |= {name: value for name, value in given.items() if value is not None}
+    return Source.from_dict({**own, "rows": rows, "names": names})
+
+
+# ----------------------------------------------------------------------------------- the rows
+
+
+def _pieces(model: Model, source: Source, wanted: Wanted) -> Iterator[Piece]:
+    table, columns = source.open(), model.columns
+    # What an instance is called if it is no row, and what is asked for.
+    key = {"table": None, "images": source.file, "signals": source.signal}[source.kind]
+    keep = list(dict.fromkeys([*([] if key is None else [key]), *wanted.keep]))
+    texts = [] if wanted.label is None else [wanted.label]
+    texts += [] if wanted.proportions is None else [source.bag]
+    learned = source.channels if columns is None else columns.names
+    _check_there(table, learned, "which was learned from")
+    _check_there(table, [*keep, *texts])
+    texts += keep[:1] if columns is None else columns.categorical  # names of files or signals
+    pieces = zip(
+        (frame for _, frame in table.read(table.names, set(texts))),
+        table.read_as_written(keep) if keep else repeat(None),
+        strict=False,  # an endless one
     )
-    typer.echo(write_predictions(run, wanted, out, device=device, force=force))
+    frames: Iterator[Any]
+    frames = ((frame, frame[[]] if kept is None else kept) for frame, kept in pieces)
+    if wanted.proportions is not None or source.kind != "table":
+        # Counts are met by all rows of a bag together, and signals by all of their frames.
+        frames = _joined(list(frames))
+    for frame, kept in frames:
+        if not len(frame):
+            continue
+        if source.kind == "table":
+            yield Piece(frame, kept, frame[list(learned)])
+        else:
+            yield _not_a_table(frame, kept, source)
+
+
+def _joined(pairs: list[tuple[pd.DataFrame, pd.DataFrame]]) -> Iterator[Any]:
+    import pandas as pd
+
+    if pairs:
+        yield tuple(pd.concat(each, ignore_index=True) for each in zip(*pairs, strict=True))
+
+
+def _not_a_table(frame: pd.DataFrame, kept: pd.DataFrame, source: Source) -> Piece:
+    """Read images or signals, none of which needs a bag to be predicted."""
+    import pandas as pd
+
+    from apportion.data.images import read_images
+    from apportion.data.signals import read_signals
+
+    one_bag: dict[str, Any] = {"bag": ALL, "proportions": {0: [1.0]}}
+    if source.images is not None:
+        size = None if source.size is None else (source.size[0], source.size[-1])
+        place, files = pd.factorize(frame[source.file])  # a file may stand in several bags
+        table = pd.DataFrame({source.file: files, ALL: 0})
+        bags = read_images(source.images, table, file=source.file, size=size, **one_bag)
+        return Piece(frame, kept, (bags.x[place],))
+    key = str(source.signal)
+    named = [key, *([] if source.order is None else [source.order]), *source.channels]
+    table = frame[named].assign(**{ALL: 0})
+    bags = read_signals(table, signal=key, order=source.order, **one_bag)
+    first = ~frame.duplicated(key).to_numpy()
+    return Piece(frame[first], kept[first], bags.x)
+
+
+def _check_there(table: Pieces, names: Sequence[str], why: str = "") -> None:
+    missing = [name for name in names if name not in table.names]
+    if missing:
+        more = f", nor {len(missing) - 1} others" if len(missing) > 1 else ""
+        raise DataError(
+            f"{table.source} has no column {missing[0]!r}{more}{', ' + why if why else ''}.",
+            suggestion(missing[0], table.names),
+        )
+
+
+def _labels(
+    likely: NDArray[Any], model: Model, source: Source, wanted: Wanted, piece: Piece
+) -> NDArray[Any]:
+    """Return the likeliest labels, if counts are known among those that meet them."""
+    import numpy as np
+
+    from apportion.bags.names import Register
+    from apportion.bags.read import Table
+    from apportion.data.proportions import read_proportions
+    from apportion.estimator.targets import in_known_bags
+    from apportion.labels.assign import likeliest_labels
+
+    if wanted.proportions is None:
+        found: NDArray[Any] = likely.argmax(axis=1)
+        return found
+    table = read_proportions(wanted.proportions, source.bag, source.classes or None)
+    places = Register(table.classes).places(model.classes)  # 0 may stand as '0'
+    if (places < 0).any() or len(places) != len(table.classes):
+        raise DataError(
+            f"{wanted.proportions} has the classes {', '.join(map(str, table.classes))}, but the "
+            f"model {', '.join(map(str, model.classes))}.",
+            "Pass a table with one column for each class of the model.",
+        )
+    own = Table(table.ids, model.classes, table.values[:, places])
+    bags = in_known_bags(piece.frame[source.bag].tolist(), own, normalize=wanted.normalize)
+    labels = np.empty(len(likely), np.int64)
+    labels[bags.index] = likeliest_labels(likely[bags.index], bags)
+    return labels
+
+
+def _count_right(model: Model, labels: NDArray[Any], truth: pd.Series[Any], wanted: Wanted) -> int:
+    known = {str(name) for name in model.classes}
+    texts = truth.astype(str).str.strip().tolist()
+    strange = [text for text in texts if text not in known]
+    if strange:
+        raise DataError(
+            f"column {wanted.label!r} of {wanted.rows} has {strange[0]!r}, which is none of the "
+            "classes.",
+            suggestion(strange[0], sorted(known)),
+            "Pass the column of the true classes, called as in training.",
+        )
+    told = map(str, labels.tolist())
+    return sum(text == label for text, label in zip(texts, told, strict=True))
+
+
+# ----------------------------------------------------------------------------------- the file
+
+
+def _check_out(out: Path, wanted: Wanted, *, force: bool) -> None:
+    """Check what can be checked before anything is computed."""
+    if out.suffix.lower() not in FORMATS:
+        raise DataError(
+            f"--out {out} is neither .csv nor .parquet by its name.", "It must end in one of them."
+        )
+    check_free(out, force=force)
+    if not out.parent.is_dir():
+        raise DataError(f"--out {out} is in a folder that does not exist.", "Make the folder.")
+    for what, path in (("rows", wanted.rows), ("proportions", wanted.proportions)):
+        if path is not None and os.path.realpath(path) == os.path.realpath(out):
+            raise DataError(f"--out {out} would replace the {what} themselves.", "Pass another.")
+    for name in wanted.keep:
+        if name == "label" or name.startswith("probability_"):
+            raise DataError(
+                f"--keep {name} would stand beside a prediction of that name.",
+                "Rename the column, or leave it out.",
+            )
+
+
+@contextmanager
+def _written(out: Path) -> Iterator[Callable[[pd.DataFrame], None]]:
+    """Write frames one after the other; the file is there whole or not at all."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    writer: Any = None
+
+    def to_csv(frame: pd.DataFrame) -> None:
+        frame.to_csv(beside, mode="a", header=not beside.exists(), index=False)
+
+    def to_parquet(frame: pd.DataFrame) -> None:
+        nonlocal writer
+        table = pa.Table.from_pandas(frame, preserve_index=False)
+        if writer is None:
+            writer = pq.ParquetWriter(beside, table.schema)
+        writer.write_table(table)
+
+    with replacing(out) as beside:
+        yield to_csv if out.suffix.lower() == ".csv" else to_parquet
+        if writer is not None:
+            writer.close()

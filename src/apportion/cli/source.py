@@ -1,33 +1,39 @@
 """Where bags come from, as flags and as the section [data] of a configuration say it.
 
-A table has a row an instance. With `images` it has a row a file instead, and with `signal` a row a
-frame. All three are read by `apportion.data`.
+A table has one row per instance. With `images` it has one row per file instead, and with `signal`
+one row per frame. All three are read by `apportion.data`, when they are read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import pandas as pd
-
-from apportion.bags.bags import Bags
-from apportion.bags.columns import Columns
-from apportion.bags.names import as_written
-from apportion.data._pieces import Pieces, named, open_nameless, open_pieces
-from apportion.data.images import read_images
-from apportion.data.proportions import read_splits
-from apportion.data.signals import read_signals
-from apportion.data.tables import read_bags
+from apportion.cli.options import image_size, listed
+from apportion.config import declared
 from apportion.errors import ConfigError, DataError, suggestion
 
-__all__ = ["SPLITS", "Source"]
+if TYPE_CHECKING:
+    from apportion.bags.bags import Bags
+    from apportion.bags.columns import Columns
+    from apportion.data.pieces import Pieces
+    from apportion.data.proportions import BagTable
+    from apportion.plan import Choice
 
-SPLITS = ("train", "valid", "test")
+__all__ = ["Source"]
+
 PATHS = ("rows", "proportions", "images")
 LISTS = ("channels", "classes", "exclude", "names", "size")
+
+
+class Read(NamedTuple):
+    """What was read."""
+
+    sets: dict[str, Bags]  # by "train", "valid" and "test"
+    source: Source  # with everything that was found out
+    validation: Choice  # which share of the bags was held out, and why
 
 
 @dataclass(frozen=True)
@@ -41,19 +47,60 @@ class Source:
     """
 
     rows: str
-    bag: str = "bag"
-    proportions: str | None = None
-    counts: bool = False
-    normalize: bool = False
-    label: str | None = None
-    classes: tuple[str, ...] = ()  # columns of the proportions; by default all but bag and split
-    exclude: tuple[str, ...] = ()  # columns of the rows that are not to be learned from
-    names: tuple[str, ...] = ()  # of the columns of a file that has no line of names
-    images: str | None = None  # the folder of the files, if the rows are image files
-    file: str = "file"
-    size: tuple[int, ...] | None = None  # (height, width)
-    signal: str | None = None  # the column of the ids of signals, if the rows are their frames
-    order: str | None = None
+    bag: str = declared(
+        "bag", None, "The column that names each row's bag, in both tables.", flag=True
+    )
+    proportions: str | None = declared(
+        None,
+        None,
+        "A table of the bags: a column of their names, and one column of numbers per class. "
+        "A column 'split' says train, valid or test.",
+        flag=True,
+    )
+    classes: tuple[str, ...] = declared(
+        (),
+        None,
+        "The columns of classes in --proportions, if it has others as well, for example yes,no.",
+        flag=True,
+        default="all but those of the bag and the split",
+    )
+    counts: bool = declared(False, None, "The table holds counts.", flag=True)
+    normalize: bool = declared(False, None, "Rescale each bag's numbers to sum to 1.", flag=True)
+    label: str | None = declared(
+        None,
+        None,
+        "The column of the true classes, if known: for accuracies alone. Without --proportions "
+        "they are counted in every bag.",
+        flag=True,
+    )
+    exclude: tuple[str, ...] = declared(
+        (), None, "Columns not to learn from, for example id,name.", flag=True
+    )
+    names: tuple[str, ...] = declared(
+        (),
+        None,
+        "The names of the columns, for a file without a header row, e.g. age,job,income.",
+        flag=True,
+    )
+    images: str | None = declared(
+        None, None, "The folder of image files; the table then has one row per file.", flag=True
+    )
+    file: str = declared("file", None, "The column of their names in the folder.", flag=True)
+    size: tuple[int, ...] | None = declared(
+        None, None, "Resize images to height x width, for example 64x64.", flag=True
+    )
+    signal: str | None = declared(
+        None,
+        None,
+        "The column that names each row's signal; the table then has one row per frame.",
+        flag=True,
+    )
+    order: str | None = declared(
+        None,
+        None,
+        "The column of times that frames are sorted by; by default they are in order.",
+        flag=True,
+    )
     channels: tuple[str, ...] = ()  # of signals; by default all columns that are not named above
 
     def __post_init__(self) -> None:
@@ -79,12 +126,22 @@ class Source:
             return "images"
         return "table" if self.signal is None else "signals"
 
-    # ---------------------------------------------------------------------- as a section of TOML
+    # ------------------------------------------------------------------ as flags and as TOML
+
+    @staticmethod
+    def given(flags: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options of [data] among flags, in the types that it has."""
+        known = {option.name for option in fields(Source)}
+        found = {name: value for name, value in flags.items() if name in known}
+        for name in ("classes", "exclude", "names"):
+            found[name] = listed(found.get(name))
+        found["size"] = image_size(found.get("size"))
+        return {name: value for name, value in found.items() if value not in (None, False)}
 
     @classmethod
     def from_dict(cls, options: Mapping[str, Any], folder: Path | None = None) -> Source:
         """Read the section [data]; relative paths begin at the folder, by default the current."""
-        known = [field.name for field in fields(cls)]
+        known = [option.name for option in fields(cls)]
         given = dict(options)
         kind = given.pop("kind", None)
         for name in given:
@@ -93,8 +150,8 @@ class Source:
         if "rows" not in given:
             raise ConfigError(
                 "[data] has no rows.",
-                'Name the table: rows = "rows.csv", say. The configuration of a run that was '
-                "started in Python names none.",
+                'Name the table, for example rows = "rows.csv". The configuration of a run that '
+                "was started in Python names none.",
             )
         for name in PATHS:
             if name in given and folder is not None:
@@ -111,13 +168,13 @@ class Source:
         return made
 
     def to_dict(self) -> dict[str, Any]:
-        """Give all that differs from the default, in types that TOML has."""
-        defaults = {field.name: field.default for field in fields(self)}
+        """Return all that differs from the default, in types that TOML has."""
+        defaults = {option.name: option.default for option in fields(self)}
         given = {name: value for name, value in asdict(self).items() if value != defaults[name]}
         return {"kind": self.kind, **given}
 
     def resolved(self) -> Source:
-        """Give the same with whole paths, which hold from anywhere."""
+        """Return the same with whole paths, which hold from anywhere."""
         paths = {name: getattr(self, name) for name in PATHS}
         whole: dict[str, Any] = {
             name: str(Path(path).expanduser().resolve())
@@ -128,88 +185,97 @@ class Source:
 
     # ---------------------------------------------------------------------------------- reading
 
-    def read(self, columns: Columns | None = None) -> tuple[Bags, Columns | None]:
-        """Read all bags, and how the columns of a table became numbers.
+    def open(self) -> Pieces:
+        """Open the table of the rows."""
+        from apportion.data.pieces import open_pieces
+
+        return open_pieces(self.rows, names=self.names)
+
+    def read(self, columns: Columns | None, validation: float | None, seed: int) -> Read:
+        """Read the bags to train on, to select by and to test on.
 
         Parameters
         ----------
         columns : Columns, optional
             Those that were learned before.
+        validation, seed
+            As in `apportion.data.tables.read_sets`.
         """
-        table = self.table()
-        there = named(table.names, table.source)
-        if self.bag not in there:
-            raise DataError(
-                f"{self.rows} has no column {self.bag!r}.",
-                f"Name the column of the bags with --bag. {suggestion(self.bag, there)}",
-            )
-        for name in self.exclude:
-            if name not in there:
-                raise DataError(f"{self.rows} has no column {name!r}.", suggestion(name, there))
+        from apportion.data.images import read_images
+        from apportion.data.pieces import named
+        from apportion.data.proportions import read_proportions
+        from apportion.data.signals import read_signals
+        from apportion.data.tables import read_sets, split_bags
+
+        rows = self.open()
+        rows.check_columns([self.bag], "Name the column of the bags with --bag.")
+        rows.check_columns(self.exclude)
         if self.proportions is None and self.label is None:
             raise DataError(
                 f"neither proportions nor labels are given for {self.rows}.",
-                "Pass --proportions, a table with a row a bag and a column a class; or --label, "
-                "the column of the classes, to count them in every bag.",
+                "Pass --proportions, a table with one row per bag and one column per class; or "
+                "--label, the column of the classes, to count them in every bag.",
             )
+        table = None
+        if self.proportions is not None:
+            table = read_proportions(self.proportions, self.bag, self.classes or None)
         options: dict[str, Any] = {
             "bag": self.bag,
-            "proportions": self.proportions_table(),
+            "proportions": table,
             "counts": self.counts,
             "normalize": self.normalize,
             "label": self.label,
         }
         if self.images is not None:
             size = None if self.size is None else (self.size[0], self.size[-1])
-            return read_images(self.images, table, file=self.file, size=size, **options), None
+            bags = read_images(self.images, rows, file=self.file, size=size, **options)
+            return self._read(split_bags(bags, table, validation, seed), table, validation)
         if self.signal is not None:
+            channels = self.channels_in(rows)
             own = [self.signal, self.bag, self.label, self.order]
-            wanted = [*(name for name in own if name is not None), *self.channels_in(table)]
-            frames = replace(table, names=wanted)
-            return read_signals(frames, signal=self.signal, order=self.order, **options), None
+            rows.names = [*(name for name in own if name is not None), *channels]
+            bags = read_signals(rows, signal=self.signal, order=self.order, **options)
+            sets = split_bags(bags, table, validation, seed)
+            # By name they are found again, in any order.
+            return replace(self, channels=channels)._read(sets, table, validation)
         chosen: Any = columns
-        if columns is None and self.exclude:
-            chosen = [n for n in there if n not in (self.bag, self.label, *self.exclude)]
-        found = read_bags(table, columns=chosen, **options)
-        self._check_for_the_truth(found.bags, found.columns)
-        return found.bags, found.columns
+        if columns is None:
+            left_out = (self.bag, self.label, *self.exclude)
+            chosen = [n for n in named(rows.names, rows.source) if n not in left_out]
+        sets = read_sets(rows, columns=chosen, validation=validation, seed=seed, **options)
+        self._check_for_the_truth(sets["train"])
+        return self._read(sets, table, validation)
 
-    def channels_in(self, table: Pieces) -> list[str]:
-        """Give the columns of signals that are learned from."""
+    def _read(
+        self, sets: dict[str, Bags], table: BagTable | None, validation: float | None
+    ) -> Read:
+        from apportion.plan import Choice, held_out_share
+
+        if table is not None and table.split is not None:
+            said = Choice(None, "the column 'split' of the proportions says which bags")
+            return Read(sets, self, said)
+        n_bags = sum(bags.n_bags for bags in sets.values())
+        return Read(sets, self, held_out_share(n_bags, validation))
+
+    def channels_in(self, rows: Pieces) -> tuple[str, ...]:
+        """Return the columns of signals that are learned from."""
+        from apportion.data.pieces import named
+
         for name in self.channels:
-            if name not in table.names:
+            if name not in rows.names:
                 raise DataError(
                     f"{self.rows} has no column {name!r}, a channel that was learned from.",
-                    suggestion(name, table.names),
+                    suggestion(name, rows.names),
                 )
         own = (self.bag, self.label, self.signal, self.order, *self.exclude)
-        others = [name for name in named(table.names, table.source) if name not in own]
-        return list(self.channels or others)
+        others = (name for name in named(rows.names, rows.source) if name not in own)
+        return self.channels or tuple(others)
 
-    def proportions_table(self) -> str | pd.DataFrame | None:
-        """Give the table of proportions, less the columns that are no classes."""
-        if self.proportions is None or not self.classes:
-            return self.proportions
-        pieces = open_pieces(self.proportions)
-        for name in (self.bag, *self.classes):
-            if name not in pieces.names:
-                raise DataError(
-                    f"{self.proportions} has no column {name!r}.", suggestion(name, pieces.names)
-                )
-        read = [piece for _, piece in pieces.read(pieces.names, pieces.names)]
-        table = pd.concat(read, ignore_index=True)
-        if pieces.is_csv:  # in which numbers are texts, and mean numbers
-            table[self.bag] = pd.Series(as_written(table[self.bag].tolist()), dtype=object)
-        return table[[self.bag, *self.classes]]
-
-    def table(self) -> Pieces:
-        """Open the table of the rows."""
-        return open_nameless(self.rows, self.names) if self.names else open_pieces(self.rows)
-
-    def _check_for_the_truth(self, bags: Bags, columns: Columns) -> None:
+    def _check_for_the_truth(self, bags: Bags) -> None:
         """A column that holds the classes themselves would be learned from, and look splendid."""
+        assert bags.columns is not None
         classes = {str(name) for name in bags.classes}
-        for name, categories in columns.categories.items():
+        for name, categories in bags.columns.categories.items():
             if len(classes) > 1 and set(categories) == classes:
                 raise DataError(
                     f"column {name!r} of {self.rows} has the classes themselves: "
@@ -217,28 +283,3 @@ class Source:
                     f"Pass --label {name} if it is the truth, which is then used to measure "
                     f"accuracies and for nothing else; or --exclude {name}.",
                 )
-
-    def split(self, bags: Bags) -> dict[str, Bags]:
-        """Take bags apart as the column `split` of the proportions says; {} without one."""
-        if self.proportions is None:
-            return {}
-        said = read_splits(self.proportions, self.bag)
-        if not said:
-            return {}
-        for name in set(said.values()):
-            if name not in SPLITS:
-                raise DataError(
-                    f"{self.proportions} has bags of split {name!r}.", suggestion(name, SPLITS)
-                )
-        parts = [said[bag] for bag in bags.ids]
-        if "train" not in parts:
-            raise DataError(
-                f"{self.proportions} has no bag of split 'train'.",
-                "Say train in the column 'split' of the bags to learn from, and valid or test of "
-                "the others; or leave the column out.",
-            )
-        return {name: bags[_where(parts, name)] for name in SPLITS if name in parts}
-
-
-def _where(parts: Iterable[str], name: str) -> list[bool]:
-    return [part == name for part in parts]

@@ -1,148 +1,56 @@
-"""The verb `apportion train`."""
+"""The verb `apportion train`: a training in a run folder, and a way out that loses nothing."""
 
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import count
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from apportion.cli.options import (
-    BagOption,
-    ClassesOption,
-    CountsOption,
-    ExcludeOption,
-    FileOption,
-    ImagesOption,
-    LabelOption,
-    NamesOption,
-    NormalizeOption,
-    OrderOption,
-    ProportionsOption,
-    SignalOption,
-    SizeOption,
-    given_source,
-    listed,
-)
+from apportion.cli.job import Job, Learning, Prepared, job_of_run
+from apportion.cli.options import listed, options_of, takes
+from apportion.cli.source import Source
+from apportion.cli.terminal import interruptible, log_shown
+from apportion.config import TrainConfig
+from apportion.errors import ConfigError, RunError
+from apportion.runs.run import Run
+
+if TYPE_CHECKING:
+    from apportion.training.history import History
 
 __all__ = ["train"]
 
-LEARNING = "Learning"
+INTERRUPTED = 130  # the exit code of what Ctrl-C has ended
 RUN = "The run"
 
 
+@takes(
+    options_of(Source, "Data"),
+    options_of(Learning, "Learning"),
+    options_of(TrainConfig, "Learning"),
+)
 def train(
     source: Annotated[
         Path | None,
         typer.Argument(
             metavar="rows or config.toml",
-            help="A .csv, .csv.gz or .parquet file with a row an instance; or a configuration.",
+            help="A .csv, .csv.gz or .parquet file with one row per instance; or a configuration.",
         ),
-    ] = None,
-    bag: BagOption = None,
-    proportions: ProportionsOption = None,
-    classes: ClassesOption = None,
-    counts: CountsOption = False,
-    normalize: NormalizeOption = False,
-    label: LabelOption = None,
-    exclude: ExcludeOption = None,
-    names: NamesOption = None,
-    images: ImagesOption = None,
-    file: FileOption = None,
-    size: SizeOption = None,
-    signal: SignalOption = None,
-    order: OrderOption = None,
-    net: Annotated[
-        str | None,
-        typer.Option(
-            help="mlp, conv1d or resnet18.", show_default="by the data", rich_help_panel=LEARNING
-        ),
-    ] = None,
-    method: Annotated[
-        str | None,
-        typer.Option(
-            help="fpl, fpl-plain, greedy, naive, proportion-loss, pi-model or llp-vat.",
-            show_default="fpl",
-            rich_help_panel=LEARNING,
-        ),
-    ] = None,
-    eta: Annotated[
-        float | None,
-        typer.Option(
-            help="How much pseudo labels are perturbed.",
-            show_default="5 · epochs / 400",
-            rich_help_panel=LEARNING,
-        ),
-    ] = None,
-    preset: Annotated[
-        str | None,
-        typer.Option(
-            help="Instead of defaults by the data: default, or paper, which is what Matsuo et al. "
-            "did.",
-            rich_help_panel=LEARNING,
-        ),
-    ] = None,
-    epochs: Annotated[
-        int | None,
-        typer.Option(
-            help="How often every row is used.",
-            show_default="100, fewer for large data",
-            rich_help_panel=LEARNING,
-        ),
-    ] = None,
-    batch_size: Annotated[
-        int | None,
-        typer.Option(
-            help="Rows in a step.", show_default="a hundredth of them", rich_help_panel=LEARNING
-        ),
-    ] = None,
-    learning_rate: Annotated[
-        float | None, typer.Option(show_default="0.001", rich_help_panel=LEARNING)
-    ] = None,
-    weight_decay: Annotated[
-        float | None, typer.Option(show_default="0.1", rich_help_panel=LEARNING)
-    ] = None,
-    augment: Annotated[
-        str | None,
-        typer.Option(help="crop,flip,noise: any of them.", rich_help_panel=LEARNING),
-    ] = None,
-    validation: Annotated[
-        float | None,
-        typer.Option(
-            help="The share of the bags to select the best epoch by, if the proportions have no "
-            "column 'split'.",
-            show_default="0.1, if that is 5 bags at least",
-            rich_help_panel=LEARNING,
-        ),
-    ] = None,
-    patience: Annotated[
-        int | None,
-        typer.Option(
-            help="Stop once so many epochs have brought nothing better.", rich_help_panel=LEARNING
-        ),
-    ] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(help="Decides everything random.", show_default="0", rich_help_panel=LEARNING),
-    ] = None,
-    device: Annotated[
-        str | None,
-        typer.Option(
-            help="auto, cpu, cuda, cuda:1, …", show_default="auto", rich_help_panel=LEARNING
-        ),
-    ] = None,
-    threads: Annotated[
-        int | None, typer.Option(help="CPU threads.", rich_help_panel=LEARNING)
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
-            help="The folder of the run.",
-            show_default="runs/1, runs/2, …",
-            rich_help_panel=RUN,
+            help="The folder of the run.", show_default="runs/1, runs/2, …", rich_help_panel=RUN
         ),
     ] = None,
     resume: Annotated[
-        Path | None,
-        typer.Option(help="Go on with the run in this folder.", rich_help_panel=RUN),
+        Path | None, typer.Option(help="Go on with the run in this folder.", rich_help_panel=RUN)
     ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Replace the run in --out.", rich_help_panel=RUN)
@@ -151,14 +59,15 @@ def train(
         bool,
         typer.Option("--tensorboard", help="Log for TensorBoard as well.", rich_help_panel=RUN),
     ] = False,
+    **options: Any,
 ) -> None:
     """Learn a classifier of rows from the proportions of bags, in a run folder.
 
-    Rows with a column 'ward', and a table with a row a ward and a column a class:
+    Rows with a column 'ward', and a table with one row per ward and one column per class:
 
       apportion train rows.csv --bag ward --proportions wards.csv --out runs/a
 
-    Image files, and signals with a row a frame:
+    Image files, and signals with one row per frame:
 
       apportion train files.csv --images slides/ --proportions patients.csv
 
@@ -172,57 +81,21 @@ def train(
 
       apportion train --resume runs/a
 
-    Every epoch tells the loss; the validation error, the share of a held-out
+    Every epoch shows the loss; the validation error, the share of a held-out
     bag that is given to the wrong class, which selects the epoch; how many
     pseudo labels changed; and their regret: what they cost above the best ones
     in hindsight. The folder holds config.toml, whose sections data, model,
-    method and train may be edited and trained from again, log.jsonl with a line
-    an epoch, checkpoints, and the model for apportion predict and export.
+    method and train may be edited and trained from again, log.jsonl with one
+    record per epoch, checkpoints, and the model for apportion predict and export.
     """
-    from apportion.cli._training import train_job
-    from apportion.cli.job import Job, job_of_run
-    from apportion.cli.source import Source
-    from apportion.errors import ConfigError
-    from apportion.runs.run import Run
-
-    given = given_source(
-        bag=bag,
-        proportions=proportions,
-        classes=classes,
-        counts=counts,
-        normalize=normalize,
-        label=label,
-        exclude=exclude,
-        names=names,
-        images=images,
-        file=file,
-        size=size,
-        signal=signal,
-        order=order,
-    )
-    sections: dict[str, dict[str, Any]] = {
-        "model": {"net": net, "validation": validation},
-        "method": {"name": method, "eta": eta},
-        "train": {
-            "preset": preset,
-            "epochs": epochs,
-            "batch_size": batch_size,
-            "learning_rate": learning_rate,
-            "weight_decay": weight_decay,
-            "augment": listed(augment),
-            "patience": patience,
-            "seed": seed,
-            "device": device,
-            "threads": threads,
-        },
-    }
+    given, sections = Source.given(options), _sections(options)
     if resume is not None:
         # Where and with how many threads it computes may change; the rest was decided.
         free = {name: sections["train"].pop(name) for name in ("device", "threads")}
-        options = [name for own in sections.values() for name, v in own.items() if v is not None]
-        _check_alone(source, out, [*given, *options, *(["force"] if force else [])])
+        chosen = [name for own in sections.values() for name, v in own.items() if v is not None]
+        _check_alone(source, out, [*given, *chosen, *(["force"] if force else [])])
         out = resume
-        job = _changed(job_of_run(Run(resume)), {"train": free})
+        job = job_of_run(Run(resume)).changed({"train": free})
     elif source is None:
         raise ConfigError(
             "neither rows nor a configuration are given.",
@@ -234,50 +107,43 @@ def train(
             job = Job.from_toml(source, given)
         else:
             job = Job(Source(str(source), **given))
-        job = _changed(job, sections)
+        job = job.changed(sections)
         _check_free(out, force=force)
-    train_job(job, out, resuming=resume is not None, force=force, tensorboard=tensorboard)
+    _train(job, out, resuming=resume is not None, force=force, tensorboard=tensorboard)
+
+
+def _sections(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the flags that say how to learn, by the sections of a configuration."""
+    learning = ("preset", *(p.name for p in options_of(TrainConfig, "")))
+    train = {name: options[name] for name in learning}
+    return {
+        "model": {"net": options["net"], "validation": options["validation"]},
+        "method": {"name": options["method"], "eta": options["eta"]},
+        "train": {**train, "augment": listed(train["augment"])},
+    }
 
 
 def _check_alone(source: Path | None, out: Path | None, options: list[str]) -> None:
-    """With --resume nothing may be given that was decided when the run began."""
-    from apportion.errors import ConfigError
-
+    """Check that nothing beside --resume was decided when the run began."""
     beside = ["--method" if name == "name" else f"--{name.replace('_', '-')}" for name in options]
     beside += ["--out"] * (out is not None) + [str(source)] * (source is not None)
     if beside:
         raise ConfigError(
             f"--resume goes on with a run as it began, but there is also {', '.join(beside)}.",
-            "Leave it out; or start another run: apportion train runs/a/config.toml with it, and "
-            "--out runs/b, say.",
+            "Leave it out; or start another run, for example with apportion train "
+            "runs/a/config.toml, the option and --out runs/b.",
         )
 
 
-def _changed(job: Any, sections: dict[str, dict[str, Any]]) -> Any:
-    """Put what was given as flags over what the configuration says."""
-    from dataclasses import replace
-
-    changes = {}
-    for section, options in sections.items():
-        own = {name: value for name, value in options.items() if value is not None}
-        before = dict(getattr(job, section))
-        if "name" in own or "preset" in own:  # which has other settings
-            before = {}
-        changes[section] = {**before, **own}
-    return replace(job, **changes)
-
-
 def _check_free(out: Path | None, *, force: bool) -> None:
-    """See to the folder before anything is read. What it holds stays until training has begun."""
-    from apportion.cli._training import EVENTS, OWN_FILES
-    from apportion.errors import RunError
-
+    """Check the folder before anything is read. What it holds stays until training has begun."""
     if out is None:
         return
     if out.exists() and not out.is_dir():
         raise RunError(f"--out {out} is a file.", "Pass a folder, which need not exist yet.")
+    run = Run(out)
     there = sorted(path.name for path in out.glob("*") if path.name != "lock")
-    strange = [name for name in there if name not in (*OWN_FILES, EVENTS)]
+    strange = [name for name in there if name not in run.file_names]
     if strange:
         raise RunError(
             f"--out {out} has {strange[0]}, which is no part of a run.",
@@ -289,3 +155,154 @@ def _check_free(out: Path | None, *, force: bool) -> None:
             f"Go on with it: apportion train --resume {out}; or pass another folder, or --force to "
             "replace it.",
         )
+
+
+# ---------------------------------------------------------------------------------- training
+
+
+def _train(job: Job, out: Path | None, *, resuming: bool, force: bool, tensorboard: bool) -> None:
+    """Train in a folder, and say what came out."""
+    from apportion.training.fit import fit
+    from apportion.training.progress import announce
+    from apportion.training.tensorboard import tensorboard as event_files
+
+    if resuming and out is not None and Run(out).evaluation.exists():
+        epochs = len(Run(out).records())
+        typer.echo(f"{out} is finished: {epochs} epochs. There is nothing to do.")
+        return
+    with ExitStack() as stack:
+        stack.enter_context(log_shown())
+        known = Run(out).columns() if resuming and out is not None else None
+        found = job.prepare(known)
+        interruption = stack.enter_context(interruptible())
+        if out is not None and resuming:
+            run = Run(out)
+        else:
+            run = stack.enter_context(_new_run(out, force=force))
+        run.about = found.about
+        log_events = None
+        if tensorboard:
+            log_events = stack.enter_context(event_files(run.tensorboard))
+
+        def on_epoch(record: dict[str, Any], net: Any) -> None:
+            if log_events is not None:
+                log_events(record, net)
+            interruption.after_epoch()
+
+        announce(_intent(run, found), None)
+        try:
+            history = fit(
+                found.net,
+                found.sets["train"],
+                found.sets.get("valid"),
+                found.sets.get("test"),
+                method=found.method,
+                config=found.config,
+                run=run,
+                on_epoch=on_epoch,
+            )
+        except KeyboardInterrupt:
+            typer.echo(_stopped(run, found.config.epochs), err=True)
+            raise typer.Exit(INTERRUPTED) from None
+        finally:
+            interruption.over = True
+    typer.echo(_told(run, history, job.source))
+    if tensorboard:
+        typer.echo(f"  tensorboard --logdir {shlex.quote(str(run.tensorboard))}")
+
+
+@contextmanager
+def _new_run(out: Path | None, *, force: bool) -> Iterator[Run]:
+    """Make the folder of a new run, and keep others out of it.
+
+    If the run fails before its first epoch ends, all is left as it was: a run that it replaces is
+    set aside until then.
+    """
+    folder = _claimed() if out is None else Path(os.path.realpath(out))
+    aside = folder.with_name(f"{folder.name}.replaced")
+    replaces = force and any(path.name != "lock" for path in folder.glob("*"))
+    made = out is None or replaces or not folder.exists()
+    if replaces:
+        if aside.exists():
+            raise RunError(
+                f"{aside} holds a run that was to be replaced by one that was cut short.",
+                "Put it back in its place, or remove it.",
+            )
+        with Run(folder).locked():  # which fails if somebody is training there
+            folder.rename(aside)
+    run, is_ours = Run(folder if out is None or replaces else out), False
+    try:
+        with run.locked():
+            if any(path.name != "lock" for path in folder.glob("*")):
+                raise RunError(
+                    f"{run.folder} holds a run that another process has begun by now.",
+                    "Pass another folder.",
+                )
+            is_ours = True
+            yield run
+    finally:
+        if is_ours and run.records():
+            if replaces:
+                shutil.rmtree(aside)
+        elif is_ours:
+            shutil.rmtree(folder)
+            if not made:
+                folder.mkdir()
+        if replaces and aside.exists() and not folder.exists():
+            aside.rename(folder)
+
+
+def _claimed() -> Path:
+    """Make the first folder of runs/1, runs/2 and so on that nobody else has made."""
+    for number in count(1):
+        folder = Path("runs", str(number))
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        return folder
+    raise AssertionError  # for type checkers: numbers do not end
+
+
+# ------------------------------------------------------------------------- a person at a terminal
+
+
+def _intent(run: Run, found: Prepared) -> str:
+    """Return what is about to happen, with the plan and its reasons."""
+    bags = ", ".join(f"{b.n_bags:,} {name}" for name, b in found.sets.items())
+    train = found.sets["train"]
+    return (
+        f"Learning {train.n_classes} classes from {train.n_instances:,} instances in bags: {bags}. "
+        f"Folder: {run.folder}\n{found.plan}"
+    )
+
+
+def _stopped(run: Run, epochs: int) -> str:
+    done = len(run.records())
+    if not done:
+        return "\nStopped before the first epoch ended: nothing is kept."
+    return (
+        f"\nStopped after {done} of {epochs} epochs. To go on:\n"
+        f"  apportion train --resume {shlex.quote(str(run.folder))}"
+    )
+
+
+def _told(run: Run, history: History, source: Source) -> str:
+    """Return what came out, and what can be done with it."""
+    record = history.records[(history.best_epoch or history.n_epochs) - 1]
+    if history.best_epoch is None:
+        chosen = f"Epoch {history.n_epochs}, the last, is kept: no bags were held out to select by."
+    else:
+        error = f"{record['valid_error']:.4f}"
+        chosen = f"Epoch {history.best_epoch} selected, of validation proportion error {error}."
+    known = {"valid_accuracy": "validation", "test_accuracy": "test"}
+    accuracies = [f"{what} {record[name]:.1%}" for name, what in known.items() if name in record]
+    if accuracies:
+        chosen += f" Accuracy: {', '.join(accuracies)}."
+    folder, rows = (shlex.quote(str(path)) for path in (run.folder, source.rows))
+    named = f" --names {shlex.quote(','.join(source.names))}" if source.names else ""
+    return (
+        f"{chosen}\nThe model is in {run.folder}. Next:\n"
+        f"  apportion report {folder}\n"
+        f"  apportion predict {folder} {rows}{named} --out predictions.csv"
+    )

@@ -21,7 +21,7 @@ NUMBERS = ("integer", "floating", "boolean", "mixed-integer-float")
 
 
 def find_columns(frame: Any) -> dict[str, int]:
-    """Give the place of every column by its name, as text. The last of several is what counts."""
+    """Return the place of every column by its name, as text; of several the last."""
     if not isinstance(frame, pd.DataFrame):
         raise DataError(
             f"the table is a {type(frame).__name__}, whose columns have no names.",
@@ -35,14 +35,14 @@ def check_distinct(names: Iterable[Any]) -> None:
     for name in map(str, names):
         if name in seen:
             raise DataError(
-                f"column {name!r} is there more than once.",
-                "Let every column have a name of its own: rename one, or leave it out.",
+                f"column {name!r} occurs more than once.",
+                "Every column must have a name of its own: rename one, or leave it out.",
             )
         seen.add(name)
 
 
 def kind_of(name: str, cells: pd.Series[Any]) -> Kind | None:
-    """Say what a column holds; None if it has no values that would tell."""
+    """Return what a column holds; None if it has no values that would tell."""
     dtype, found = cells.dtype, ""
     if isinstance(dtype, (pd.CategoricalDtype, pd.StringDtype)) or dtype.kind == "U":
         return "text"
@@ -63,12 +63,12 @@ def kind_of(name: str, cells: pd.Series[Any]) -> Kind | None:
     raise DataError(
         f"column {name!r} is of type {dtype}{f' ({found})' if found else ''}, "
         "which is neither numbers nor text.",
-        "Convert it with .astype(float) or .astype(str), or leave it out.",
+        "Convert it to numbers or to text, or leave it out.",
     )
 
 
 def read_numbers(name: str, cells: pd.Series[Any], rows: Rows) -> NDArray[np.float64]:
-    """Give the values, with NaN where one is missing; each of the others fits in float32."""
+    """Return the values, with NaN for a missing one; each of the others fits in float32."""
     values: NDArray[np.float64] = cells.to_numpy(dtype=np.float64, na_value=np.nan)
     outside = np.abs(values) > MOST
     if outside.any():
@@ -82,6 +82,6 @@ def read_numbers(name: str, cells: pd.Series[Any], rows: Rows) -> NDArray[np.flo
 
 
 def read_texts(cells: pd.Series[Any]) -> tuple[NDArray[np.intp], list[str]]:
-    """Give the distinct texts, and the number of each cell's text; −1 where one is missing."""
+    """Return the code of each cell's text, -1 if it is missing, and the distinct texts."""
     codes, distinct = pd.factorize(cells)
     return codes, [str(value) for value in distinct.tolist()]

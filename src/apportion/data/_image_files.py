@@ -45,7 +45,7 @@ BROKEN = (
 
 
 def pillow() -> Any:
-    """Give Pillow, which is not needed for anything else."""
+    """Return Pillow, which nothing else needs."""
     try:
         import PIL.Image
         import PIL.ImageOps
@@ -58,7 +58,7 @@ def pillow() -> Any:
 
 
 class Header(NamedTuple):
-    """What can be known of an image before it is decoded."""
+    """The mode and the size of an image, known before it is decoded."""
 
     mode: str
     size: Size  # maybe before the image is turned as its EXIF orientation says
@@ -73,7 +73,7 @@ class ImageFiles:
         self.broken = (*BROKEN, self.pillow.Image.DecompressionBombError)
 
     def read(self, size: Size | None, store: Path | None) -> Pixels:
-        """Give the array (M, 1 or 3, height, width), mapped to a file in `store` if it is given."""
+        """Read the array (M, 1 or 3, height, width), mapped to a file in `store` if it is given."""
         absent = [i for i, name in enumerate(self.names) if not (self.folder / name).is_file()]
         if absent:
             raise DataError(
@@ -130,7 +130,7 @@ class ImageFiles:
         return pixels[None] if mode == "L" else pixels.transpose(2, 0, 1)
 
     def _decode(self, i: int, mode: str, size: Size | None, array: Pixels) -> Size:
-        """Put an image in its place, if it is of the right size; give its size."""
+        """Put an image in its place, if it is of the right size; return its size."""
         pixels = self._pixels(i, mode, size)
         if pixels.shape == array.shape[1:]:
             array[i] = pixels

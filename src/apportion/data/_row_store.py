@@ -1,4 +1,4 @@
-"""Where instances that were read are kept: in memory, or in files that are mapped into it."""
+"""A store for rows that were read: in memory, or in files that are mapped into it."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class RowStore:
             ) from error
 
     def part(self, first: int, end: int) -> tuple[NDArray[Any], ...]:
-        """Give some rows to write to. Once they are dropped, they take no memory."""
+        """Return some rows to write to. Once they are dropped, they take no memory."""
         return tuple(
             self.arrays[name][first:end]
             if name in self.arrays
@@ -89,7 +89,7 @@ class RowStore:
         )
 
     def finish(self) -> tuple[NDArray[Any], ...]:
-        """Give the arrays, to be read only where they are files."""
+        """Return the arrays; those that are files can only be read."""
         for name, file in self.files.items():
             self.arrays[name] = open_memmap(file, "r")
             if self.temporary:

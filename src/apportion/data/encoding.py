@@ -5,6 +5,7 @@ Learning takes one pass over the table, in pieces of any size.
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections import Counter
 from collections.abc import Iterable
@@ -16,8 +17,10 @@ from numpy.typing import NDArray
 
 from apportion.bags.columns import Columns
 from apportion.data._cells import Rows, find_columns, kind_of, read_numbers, read_texts
-from apportion.data._column_statistics import Statistics
-from apportion.errors import DataError, suggestion
+from apportion.data._statistics import Statistics
+from apportion.errors import DataError, count, suggestion
+
+log = logging.getLogger("apportion")
 
 Numbers = NDArray[np.float32]
 Codes = NDArray[np.int16]
@@ -52,13 +55,17 @@ def learn_columns(frames: pd.DataFrame | Iterable[pd.DataFrame]) -> Columns:
     return Columns(**statistics.fields())
 
 
-def encode(columns: Columns, frame: pd.DataFrame) -> Numbers | tuple[Numbers, Codes]:
+def encode(
+    columns: Columns, frame: pd.DataFrame, *, warn: bool = True
+) -> Numbers | tuple[Numbers, Codes]:
     """Turn rows into arrays.
 
     Parameters
     ----------
     frame : DataFrame
         Its columns are found by their names, in any order; further ones are ignored.
+    warn : bool
+        Whether to warn of categories that were not learned, or only to log them.
 
     Returns
     -------
@@ -93,7 +100,11 @@ def encode(columns: Columns, frame: pd.DataFrame) -> Numbers | tuple[Numbers, Co
     n_rows = len(frame)
     numbers = np.empty((n_rows, columns.n_numbers), np.float32)
     codes = np.empty((n_rows, len(columns.categories)), np.int16)
-    encode_into(columns, frame, np.arange(n_rows), numbers, codes).warn(stacklevel=2)
+    unseen = encode_into(columns, frame, np.arange(n_rows), numbers, codes)
+    if unseen.rows and warn:
+        warnings.warn(str(unseen), stacklevel=2)
+    elif unseen.rows:
+        log.info("%s", unseen)
     return (numbers, codes) if columns.categories else numbers
 
 
@@ -114,18 +125,14 @@ class Unseen:
         for name, n_rows in other.rows.items():
             self.add(name, n_rows, other.example[name])
 
-    def warn(self, stacklevel: int) -> None:
-        """Warn once, if there are any."""
-        if not self.rows:
-            return
-        columns = [
-            f"{name!r} in {n:,} row{'' if n == 1 else 's'} (such as {self.example[name]!r})"
+    def __str__(self) -> str:
+        columns = (
+            f"{name!r} in {count(n, 'row')} (such as {self.example[name]!r})"
             for name, n in self.rows.items()
-        ]
-        warnings.warn(
-            "Some categories were not there when the columns were learned, and count as missing: "
-            f"{', '.join(columns)}.",
-            stacklevel=stacklevel + 1,
+        )
+        return (
+            "Some categories do not occur in the rows that the columns were learned from, and "
+            f"count as missing: {', '.join(columns)}."
         )
 
 
@@ -175,7 +182,7 @@ def _find(columns: Columns, frame: pd.DataFrame) -> dict[str, int]:
         for name in columns.names:
             if times[name] > 1:
                 raise DataError(
-                    f"column {name!r} is there {times[name]} times.",
+                    f"column {name!r} occurs {times[name]} times.",
                     "Rename or leave out all but the one that was learned.",
                 )
     return places
@@ -188,5 +195,5 @@ def _text_for_numbers(name: str, cells: pd.Series[Any], rows: Rows) -> DataError
     return DataError(
         f"column {name!r} was numbers when learned, but is text now: "
         f"row {rows[at]:,} (counted from 0) is {str(cells.iloc[at])!r}.",
-        "Convert it with pd.to_numeric, and leave cells empty whose value is not known.",
+        "Convert it to numbers, and leave cells empty whose value is not known.",
     )

@@ -12,13 +12,14 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
-from apportion.bags.bags import Bags
+from apportion.bags.bags import Bags, put_in_bags
+from apportion.bags.read import factorize, read_members
 from apportion.data._image_files import ImageFiles, pillow
-from apportion.data._named_bags import agreed, name_bags, name_classes, read_columns
-from apportion.data._pieces import Pieces
+from apportion.data._named import agreed, names_in, read_columns
 from apportion.data._row_store import check_store
+from apportion.data.pieces import Pieces, Rows
+from apportion.data.proportions import read_proportions
 from apportion.errors import DataError
 
 __all__ = ["read_images"]
@@ -26,7 +27,7 @@ __all__ = ["read_images"]
 
 def read_images(
     folder: str | os.PathLike[str],
-    table: str | os.PathLike[str] | pd.DataFrame | Pieces,
+    table: Rows | Pieces,
     *,
     bag: str = "bag",
     file: str = "file",
@@ -48,12 +49,12 @@ def read_images(
     folder : path
         Where the files are.
     table : path of a .csv or .parquet file, or DataFrame
-        One row an image.
+        One row per image.
     bag, file : str
         The columns of bag ids, and of file names within the folder (``cats/1.png``).
     proportions : dict, DataFrame or path of a .csv or .parquet file, optional
         The proportions of the classes by bag: a file has a column that is called `bag`, and a
-        column a class. Without it the labels are counted.
+        column per class. Without it the labels are counted.
     counts, normalize : bool
         As in `Bags.from_rows`.
     label : str, optional
@@ -68,6 +69,7 @@ def read_images(
 
     Examples
     --------
+    >>> import pandas as pd
     >>> from tempfile import TemporaryDirectory
     >>> from PIL import Image
     >>> table = pd.DataFrame({"file": ["a.png", "b.png"], "bag": ["north", "north"]})
@@ -88,12 +90,14 @@ def read_images(
         check_store(target)
     pieces, frame = read_columns(table, [file, bag, label])
     files = _check_names(pieces.source, frame[file].tolist())
-    ids, values = name_bags(frame[bag].tolist(), proportions, bag, from_csv=pieces.is_csv)
+    known = None if proportions is None else read_proportions(proportions, bag)
+    ids = names_in(pieces, frame[bag], known)
     _check_once(pieces.source, files, ids)
-    labels = None
+    truth = None
     if label is not None:
-        said = name_classes(frame[label].tolist(), values, from_csv=pieces.is_csv)
-        labels = list(agreed(pieces.source, "file", files, "label", said).values())
+        said = names_in(pieces, frame[label], known)
+        labels = agreed(pieces.source, "file", files, "label", said).values()
+        truth = factorize(labels, "label", len(labels))
     rows: dict[str, int] = {}
     for row, name in enumerate(files):
         rows.setdefault(name, row)
@@ -101,9 +105,9 @@ def read_images(
     members: dict[Any, list[int]] = {}
     for own, name in zip(ids, files, strict=True):
         members.setdefault(own, []).append(place[name])
-    options: dict[str, Any] = {"counts": counts, "normalize": normalize, "truth": labels}
+    placed = read_members(members, len(rows))
     # What is wrong with the bags is said at once, not after all files are read.
-    bags = Bags.from_members(None, members, values, **options)
+    bags = put_in_bags(None, placed, known, counts=counts, normalize=normalize, truth=truth)
     shape = None if size is None else (int(size[0]), int(size[1]))
     return bags.with_rows(ImageFiles(root, list(rows), list(rows.values())).read(shape, target))
 
@@ -113,7 +117,7 @@ def _is_positive(n: Any) -> bool:
 
 
 def _check_names(source: str, names: list[Any]) -> list[str]:
-    """Give the file names in one form each, and check that they lie within the folder."""
+    """Return the file names in one form, after a check that they lie within the folder."""
     files = []
     for row, name in enumerate(map(str, names)):
         outside = ".." in re.split(r"[/\\]", name) or PureWindowsPath(name).drive
@@ -121,7 +125,7 @@ def _check_names(source: str, names: list[Any]) -> list[str]:
             raise DataError(
                 f"{source}: the file {name!r} in row {row:,} (counted from 0) is outside the "
                 "folder.",
-                "Name files from the folder on, without '..': cats/1.png, say.",
+                "Name files from the folder on, without '..', for example cats/1.png.",
             )
         files.append(str(PurePosixPath(name)))
     return files

@@ -6,7 +6,6 @@ sees real frames only.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,9 +13,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from apportion.bags.bags import Bags
-from apportion.data._named_bags import agreed, name_bags, name_classes, read_columns
-from apportion.data._pieces import Pieces, named
+from apportion.bags.bags import Bags, put_in_bags
+from apportion.bags.read import Placed, factorize
+from apportion.data._named import agreed, names_in, read_columns
+from apportion.data.pieces import Pieces, Rows, named
+from apportion.data.proportions import read_proportions
 from apportion.errors import DataError
 
 __all__ = ["pad", "read_signals"]
@@ -63,14 +64,14 @@ def pad(frames: Sequence[ArrayLike], length: int | None = None) -> tuple[Frames,
     elif length < lengths[longest]:
         raise DataError(
             f"signal {longest} has {lengths[longest]:,} frames, and length is {length:,}.",
-            f"Let length be {lengths[longest]:,} at least, or cut the signal.",
+            f"length must be at least {lengths[longest]:,}; or cut the signal.",
         )
     padded = np.zeros((len(signals), n_channels, length), np.float32)
     for i, signal in enumerate(signals):
         if signal.shape[1] != n_channels:
             raise DataError(
                 f"signal {i} has {signal.shape[1]} channels, but signal 0 has {n_channels}.",
-                "Let all have the same channels; time comes first, so transpose arrays of shape "
+                "All must have the same channels; time comes first, so transpose arrays of shape "
                 "(channels, frames).",
             )
         padded[i, :, : len(signal)] = signal.T
@@ -104,7 +105,7 @@ def _as_signal(i: int, given: ArrayLike) -> Frames:
 
 
 def read_signals(
-    rows: str | os.PathLike[str] | pd.DataFrame | Pieces,
+    rows: Rows | Pieces,
     *,
     signal: str,
     bag: str,
@@ -114,7 +115,7 @@ def read_signals(
     label: str | None = None,
     order: str | None = None,
 ) -> Bags:
-    """Read signals from a table that has a row a frame, and put them in bags.
+    """Read signals from a table that has one row per frame, and put them in bags.
 
     The instances are the padded frames (M, channels, length) and the lengths (M,), as of `pad`.
     Signals come in the order in which they begin.
@@ -127,7 +128,7 @@ def read_signals(
         The columns of the ids of signals, and of their bags.
     proportions : dict, DataFrame or path of a .csv or .parquet file, optional
         The proportions of the classes by bag: a file has a column that is called `bag`, and a
-        column a class. Without it the labels of signals are counted.
+        column per class. Without it the labels of signals are counted.
     counts, normalize : bool
         As in `Bags.from_rows`.
     label : str, optional
@@ -148,20 +149,21 @@ def read_signals(
     """
     columns = [signal, bag, *([] if label is None else [label])]
     pieces, frame = read_columns(rows, columns, values=order, others=True)
-    source, is_csv = pieces.source, pieces.is_csv
+    source = pieces.source
     channels = named((name for name in pieces.names if name not in (*columns, order)), source)
     if not channels:
         raise DataError(
             f"{source} has 0 columns beside {', '.join(map(repr, columns))}.",
-            "Add a column a channel.",
+            "Add one column per channel.",
         )
     names = frame[signal].tolist()
-    ids, table = name_bags(frame[bag].tolist(), proportions, bag, from_csv=is_csv)
-    bag_of = agreed(source, "signal", names, "bag", ids)
-    labels = None
+    table = None if proportions is None else read_proportions(proportions, bag)
+    bag_of = agreed(source, "signal", names, "bag", names_in(pieces, frame[bag], table))
+    truth = None
     if label is not None:
-        said = name_classes(frame[label].tolist(), table, from_csv=is_csv)
-        labels = list(agreed(source, "signal", names, "label", said).values())
+        said = names_in(pieces, frame[label], table)
+        labels = agreed(source, "signal", names, "label", said).values()
+        truth = factorize(labels, "label", len(labels))
     values = _read_channels(source, frame[channels], names)
 
     place = {name: i for i, name in enumerate(bag_of)}
@@ -174,14 +176,9 @@ def read_signals(
     position = np.arange(len(number)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     frames = np.zeros((len(lengths), len(channels), int(lengths.max())), np.float32)
     frames[number[sequence], :, position] = values[sequence]
-    return Bags.from_rows(
-        (frames, lengths),
-        list(bag_of.values()),
-        table,
-        counts=counts,
-        normalize=normalize,
-        truth=labels,
-    )
+    placed = Placed(*factorize(bag_of.values(), "bag id", len(bag_of)))
+    x = frames, lengths
+    return put_in_bags(x, placed, table, counts=counts, normalize=normalize, truth=truth)
 
 
 def _read_channels(source: str, frame: pd.DataFrame, names: Sequence[Any]) -> Frames:
@@ -211,5 +208,5 @@ def _sorted_by(source: str, order: str, cells: pd.Series[Any]) -> Ints:
     except TypeError as error:
         raise DataError(
             f"{source}: column {order!r} cannot be sorted: {error}.",
-            "Let all of its cells be numbers, or all of them dates or text.",
+            "All of its cells must be numbers, or all of them dates or text.",
         ) from error

@@ -1,49 +1,44 @@
 """Bags from tables: CSV and Parquet files, larger than memory if need be, and DataFrames.
 
-A table has a row an instance, a column that names its bag, and columns that become the numbers of
-`Columns`; another table has the proportions by bag. Rows are read in pieces and twice: once to
-learn the columns and the bags, once to encode them. Encoded rows of up to 1 GiB stay in memory;
-more are written to files, which are mapped into it.
+A table has one row per instance, a column that names its bag, and columns that become numbers
+(`apportion.bags.columns`); another table has the proportions by bag. Rows are read in pieces and
+twice: once for the bags and the columns, once to encode. Columns are learned from the rows of
+training bags alone, so where no table names the bags it takes one pass more. Encoded rows of up to
+1 GiB stay in memory; more are written to files, which are mapped into it.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import warnings
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from itertools import compress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
+from numpy.typing import NDArray
 
-from apportion.bags.bags import Bags
+from apportion.bags.bags import Bags, held_out_bags, put_in_bags
 from apportion.bags.columns import Columns
-from apportion.bags.names import sorted_names
-from apportion.data._bag_scan import Scan
-from apportion.data._pieces import Pieces, named, naming, open_pieces
+from apportion.bags.read import Placed
 from apportion.data._row_store import RowStore, check_store
+from apportion.data._scan import Scan
 from apportion.data.encoding import Unseen, encode_into
-from apportion.data.proportions import object_index, read_proportions
-from apportion.errors import DataError, suggestion
+from apportion.data.pieces import Pieces, Rows, named, naming, open_pieces
+from apportion.data.proportions import SETS, BagTable, read_proportions
+from apportion.errors import ConfigError, DataError, Option
+from apportion.plan import held_out_share
 
-__all__ = ["Table", "read_bags"]
+__all__ = ["read_sets", "read_table", "split_bags"]
 
 log = logging.getLogger("apportion")
 
-
-@dataclass(frozen=True, eq=False)
-class Table:
-    """Bags, and how the columns of their table became the numbers that they hold."""
-
-    bags: Bags
-    columns: Columns
+Masks = dict[str, NDArray[np.bool_]]
 
 
-def read_bags(
-    rows: str | os.PathLike[str] | pd.DataFrame | Pieces,
+def read_table(
+    rows: Rows | Pieces,
     *,
     bag: str,
     proportions: Any = None,
@@ -51,32 +46,31 @@ def read_bags(
     normalize: bool = False,
     classes: Iterable[Hashable] | None = None,
     label: str | None = None,
-    split: str | None = None,
     columns: Columns | Sequence[str] | None = None,
     store: str | os.PathLike[str] | None = None,
-) -> Table:
+) -> Bags:
     """Read bags from a table of rows and a table of proportions.
+
+    All rows are learned from. To hold some out, `read_sets` learns from the training bags alone.
 
     Parameters
     ----------
     rows : path of a .csv, .csv.gz or .parquet file, or DataFrame
-        One row an instance.
+        One row per instance.
     bag : str
         The column of `rows` that names each row's bag.
     proportions : path of such a file, DataFrame or dict, optional
-        By bag. Either wide: a column named as `bag`, or else the index of a DataFrame, and a
-        column a class; or long, if bags repeat: a column named as `bag`, one of classes and one of
-        values, where a class that a bag does not have is 0. A column `split` is not a class.
+        By bag. Either wide: a column named as `bag`, or else the index of a DataFrame, and one
+        column per class; or long, if bags repeat: a column named as `bag`, one of classes and one
+        of values, where a class that a bag does not have is 0. A column `split` is not a class.
         Without a table the classes of every bag are counted from `label`.
     counts, normalize
         Whether the table holds counts, and whether to rescale it: as in `Bags.from_rows`.
     classes : sequence of class names, optional
-        The order of the classes: of a wide table all, of a long one or of labels at least those
-        that are there. By default as in a wide table, or sorted.
+        The classes, in this order; other columns of a wide table are left out. By default as in a
+        wide table, or sorted.
     label : str, optional
-        The column of `rows` with the truth, for evaluation only.
-    split : str, optional
-        Keep only bags for which the column `split` of the table says so, and their rows.
+        The column of `rows` with the true classes, for evaluation only.
     columns : Columns, or list of column names, optional
         Columns that were learned before, to be used as they are; or the columns to learn. By
         default all but those of the bag and the label.
@@ -84,6 +78,11 @@ def read_bags(
         A new folder for the encoded rows. By default they stay in memory if they take no more than
         1 GiB, and otherwise go into a temporary folder, which is removed when they are not used
         any more.
+
+    Returns
+    -------
+    Bags
+        With `columns`, which say how the table became numbers.
 
     Raises
     ------
@@ -94,136 +93,228 @@ def read_bags(
 
     Examples
     --------
+    >>> import pandas as pd
     >>> rows = pd.DataFrame({"ward": ["a", "a", "b", "b", "b"], "age": [30, 50, 40, None, 60]})
-    >>> table = read_bags(rows, bag="ward", proportions={"a": [0.5, 0.5], "b": [0.3, 0.7]})
-    >>> table.bags
+    >>> bags = read_table(rows, bag="ward", proportions={"a": [0.5, 0.5], "b": [0.3, 0.7]})
+    >>> bags
     Bags(2 bags of 2–2.5–3 instances, 5 in all, from 5 rows; 2 classes: 0, 1; truth unknown)
-    >>> table.columns
+    >>> bags.columns
     Columns(1 numeric: age (with gaps); 0 categorical)
-    >>> table.bags.x[3]
+    >>> bags.x[3]
     array([45.,  1.], dtype=float32)
     """
-    bag, label = str(bag), None if label is None else str(label)
-    folder = None if store is None else Path(store).expanduser()
-    if folder is not None:
-        check_store(folder)
-    source = open_pieces(rows, index=[bag] if label is None else [bag, label])
-    features = _choose_columns(source, bag, label, columns)
-    if proportions is None and (label is None or split is not None):
-        raise DataError(
-            f"neither proportions nor a label are given for {source.source}."
-            if label is None
-            else f"split {split!r} is asked for, but no table of proportions is given.",
-            "Pass a table of proportions, by bag.",
+    table = _Reading(rows, bag, proportions, classes, label, columns, store)
+    return table.read(counts, normalize, None)[0]
+
+
+def read_sets(
+    rows: Rows | Pieces,
+    *,
+    bag: str,
+    proportions: Any = None,
+    counts: bool = False,
+    normalize: bool = False,
+    classes: Iterable[Hashable] | None = None,
+    label: str | None = None,
+    columns: Columns | Sequence[str] | None = None,
+    store: str | os.PathLike[str] | None = None,
+    validation: float | None = None,
+    seed: int = 0,
+) -> dict[str, Bags]:
+    """Read bags to train on, to select by and to test on; columns are those of the first alone.
+
+    Parameters
+    ----------
+    validation : float, optional
+        The share of the bags that is held out at random, if the table of proportions has no column
+        `split` that says train, valid or test; by default as `apportion.plan` decides.
+    seed : int
+        Decides which.
+    rows, bag, proportions, counts, normalize, classes, label, columns, store
+        As in `read_table`.
+
+    Returns
+    -------
+    dict
+        Bags by "train", "valid" and "test", those there are.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> rows = pd.DataFrame({"ward": ["a", "a", "b", "b"], "age": [30, 50, 4000, None]})
+    >>> wards = pd.DataFrame({"ward": ["a", "b"], "split": ["train", "test"], "no": 0.5})
+    >>> sets = read_sets(rows, bag="ward", proportions=wards.assign(yes=0.5))
+    >>> list(sets), sets["test"].columns.means
+    (['train', 'test'], {'age': 40.0})
+    """
+    table = _Reading(rows, bag, proportions, classes, label, columns, store)
+    whole, masks = table.read(counts, normalize, (validation, seed))
+    return {name: whole[mask] for name, mask in masks.items()}
+
+
+def split_bags(
+    bags: Bags, table: BagTable | None, validation: float | None, seed: int
+) -> dict[str, Bags]:
+    """Split bags as the column `split` of their table says, or at random."""
+    if table is not None and table.split is not None:
+        said = dict(zip(table.ids, table.split, strict=True))
+        masks = _masks([said[name] for name in bags.ids], bags.n_bags, validation, seed)
+        return {name: bags[mask] for name, mask in masks.items()}
+    share = held_out_share(bags.n_bags, validation).value
+    if not share:
+        return {"train": bags}
+    train, valid, overlap = bags.split(share, seed=seed)
+    if overlap.shared_rows:
+        log.warning("%s", overlap)
+    return {"train": train, "valid": valid}
+
+
+def _masks(split: Sequence[str] | None, n_bags: int, validation: float | None, seed: int) -> Masks:
+    """Decide which bags are for what."""
+    if split is None:
+        share = held_out_share(n_bags, validation).value
+        if not share:
+            return {"train": np.ones(n_bags, bool)}
+        held_out = held_out_bags(n_bags, share, seed=seed)
+        return {"train": ~held_out, "valid": held_out}
+    if validation is not None:
+        raise ConfigError(
+            f"validation is {validation:g}, but the proportions have a column 'split' that says "
+            "which bags are for validation.",
+            ("Leave out ", Option("validation", f"{validation:g}", f"{validation:g}"), "."),
         )
-    order = None if classes is None else list(classes)
-    table = None if proportions is None else read_proportions(proportions, bag, split, order)
-    scan = Scan(source, bag, label, table)
-    learned = scan.learn(features, columns if isinstance(columns, Columns) else None)
-    bags = _as_bags(scan, order, counts=counts, normalize=normalize)
-    log.info("%s: %s rows in %s bags", source.source, f"{scan.n_kept:,}", f"{bags.n_bags:,}")
-    return Table(bags.with_rows(_encode(scan, learned, folder), learned), learned)
+    return {name: np.array(split) == name for name in SETS if name in split}
+
+
+class _Reading:
+    """A table that is about to be read."""
+
+    def __init__(
+        self,
+        rows: Rows | Pieces,
+        bag: str,
+        proportions: Any,
+        classes: Iterable[Hashable] | None,
+        label: str | None,
+        columns: Columns | Sequence[str] | None,
+        store: str | os.PathLike[str] | None,
+    ) -> None:
+        bag, label = str(bag), None if label is None else str(label)
+        self.folder = None if store is None else Path(store).expanduser()
+        if self.folder is not None:
+            check_store(self.folder)
+        self.source = open_pieces(rows, index=[bag] if label is None else [bag, label])
+        self.columns = columns if isinstance(columns, Columns) else None
+        self.features = _choose_columns(self.source, bag, label, columns)
+        if proportions is None and label is None:
+            raise DataError(
+                f"neither proportions nor a label are given for {self.source.source}.",
+                "Pass a table of proportions, by bag.",
+            )
+        self.classes = None if classes is None else list(classes)
+        self.table = None
+        if proportions is not None:
+            self.table = read_proportions(proportions, bag, self.classes)
+        self.scan = Scan(self.source, bag, label, self.table)
+
+    def read(
+        self, counts: bool, normalize: bool, split: tuple[float | None, int] | None
+    ) -> tuple[Bags, Masks]:
+        """Return all bags, and which of them are for what; without `split` all are learned from."""
+        scan, table, masks = self.scan, self.table, Masks()
+        learn = [] if self.columns is not None else self.features
+        if table is not None:
+            if split is not None:
+                masks = _masks(table.split, len(table.ids), *split)
+            learned = scan.read(learn, masks.get("train"))
+            bags = self._placed(counts, normalize)
+        else:
+            scan.read([])  # which bags there are is known only now
+            bags = self._placed(counts, normalize)
+            if split is not None:
+                masks = _masks(None, bags.n_bags, *split)
+            learned = scan.read(learn, masks.get("train")) if learn else None
+        columns = self.columns or learned
+        assert columns is not None
+        self.warns = split is None and self.columns is not None  # of rows that are not its own
+        log.info("%s: %s rows in %s bags", self.source.source, f"{scan.n_rows:,}", bags.n_bags)
+        return bags.with_rows(self._encode(columns), columns), masks
+
+    def _placed(self, counts: bool, normalize: bool) -> Bags:
+        """Put the rows into bags. What these rows hold is yet to come."""
+        scan, table = self.scan, self.table
+        ids = scan.bags.names if table is None else table.ids
+        classes = self.classes if table is None else table.classes
+        if scan.label is not None and classes is not None:
+            scan.labels.check_among(classes)
+        truth = None if scan.label is None else (scan.labels.names, scan.labels.all_rows)
+        with naming(self.source.source if table is None else table.source):
+            return put_in_bags(
+                None,
+                Placed(ids, scan.bags.all_rows),
+                table,
+                counts=counts,
+                normalize=normalize,
+                classes=self.classes,
+                truth=truth,
+            )
+
+    def _encode(self, columns: Columns) -> Any:
+        """Read the table once more, and write its rows into arrays."""
+        source, scan, unseen, read = self.source, self.scan, Unseen(), 0
+        log.info("%s: encoding %s rows", source.source, f"{scan.n_rows:,}")
+        wanted = {
+            "numbers": ((scan.n_rows, columns.n_numbers), np.float32),
+            "codes": ((scan.n_rows, len(columns.categories)), np.int16),
+        }
+        store = RowStore(wanted, self.folder)
+        try:
+            for first, frame in source.read(columns.names, {*scan.as_text, *columns.categorical}):
+                read += len(frame)
+                if read > scan.n_rows:
+                    break
+                numbers, codes = store.part(first, read)
+                with naming(source.source):
+                    rows = np.arange(first, read)
+                    unseen.update(encode_into(columns, frame, rows, numbers, codes))
+            if read != scan.n_rows:
+                raise DataError(
+                    f"{source.source} had {scan.n_rows:,} rows, and has another number now.",
+                    "Nothing may write to the file while it is read.",
+                )
+            if unseen.rows and self.warns:
+                warnings.warn(f"{source.source}: {unseen}", stacklevel=4)
+            elif unseen.rows:
+                log.info("%s: %s", source.source, unseen)
+        except BaseException:
+            store.remove()
+            raise
+        numbers, codes = store.finish()
+        return (numbers, codes) if columns.categories else numbers
 
 
 def _choose_columns(
     source: Pieces, bag: str, label: str | None, columns: Columns | Sequence[str] | None
 ) -> list[str]:
-    """Give the names of the features, after a look at whether all columns are there."""
+    """Return the names of the features, after a check that all columns are there."""
+    own = [name for name in (bag, label) if name is not None]
     chosen = None
     if isinstance(columns, Columns):
         chosen = list(columns.names)
     elif columns is not None:
         chosen = [columns] if isinstance(columns, str) else list(map(str, columns))
-        if own := [name for name in chosen if name in (bag, label)]:
-            what = "bag" if own[0] == bag else "label"
+        if both := [name for name in chosen if name in own]:
+            what = "bag" if both[0] == bag else "label"
             raise DataError(
-                f"column {own[0]!r} is the {what}, and cannot be one of the columns to learn from.",
+                f"column {both[0]!r} is the {what}, and cannot be one of the columns to learn.",
                 "Leave it out of columns.",
             )
-    for name in (bag, *(() if label is None else (label,)), *(chosen or ())):
-        if name not in source.names:
-            raise DataError(
-                f"{source.source} has no column {name!r}.", suggestion(name, source.names)
-            )
+    source.check_columns([*own, *(chosen or ())])
     if chosen is None:
-        rest = [name for name in source.names if name not in (bag, label)]
-        chosen = named(rest, source.source)
+        chosen = named((name for name in source.names if name not in own), source.source)
     if not chosen:
-        beside = " and ".join(repr(name) for name in (bag, label) if name is not None)
         raise DataError(
-            f"{source.source} has 0 columns to learn from beside {beside}.",
+            f"{source.source} has 0 columns to learn from beside {' and '.join(map(repr, own))}.",
             "Add the columns that describe the rows.",
         )
     return list(dict.fromkeys(chosen))
-
-
-def _as_bags(scan: Scan, classes: list[Hashable] | None, *, counts: bool, normalize: bool) -> Bags:
-    """Put the rows into bags. What these hold is yet to come."""
-    table, truth, values = scan.table, None, None
-    position, ids = scan.bags.all_rows.astype(np.int64), scan.bags.names
-    if table is not None:
-        kept = scan.kept(scan.bags.all_rows)
-        position = np.array(scan.place)[position]
-        ids = list(table.ids)
-        values = table.values
-        if kept is not None and table.kept is not None:
-            position = (np.cumsum(table.kept) - 1)[position[kept]]
-            ids = list(compress(ids, table.kept))
-            values = values[table.kept]
-        if isinstance(values, pd.DataFrame):
-            values = values.set_axis(object_index(ids))
-    else:
-        classes = sorted_names(scan.labels.names) if classes is None else classes
-        truth = scan.truth(tuple(classes))
-        cell = position * len(classes) + truth
-        counted = np.bincount(cell, minlength=len(ids) * len(classes))
-        values, counts, normalize = counted.reshape(-1, len(classes)), True, False
-        values = pd.DataFrame(values, object_index(ids), object_index(classes))
-    sizes = np.bincount(position, minlength=len(ids))
-    # numpy sorts 16-bit integers several times faster, and most tables have fewer bags.
-    order = np.argsort(position.astype(np.min_scalar_type(len(ids))), kind="stable")
-    members = dict(zip(ids, np.split(order, np.cumsum(sizes)[:-1]), strict=True))
-    with naming(scan.source.source if table is None else table.source):
-        bags = Bags.from_members(
-            None, members, values, counts=counts, normalize=normalize, classes=classes
-        )
-    if scan.label is not None:
-        truth = scan.truth(bags.classes) if truth is None else truth
-        bags = replace(bags, truth=truth[bags.index])
-    return bags
-
-
-def _encode(scan: Scan, columns: Columns, folder: Path | None) -> Any:
-    """Read the table once more, and write its rows into arrays."""
-    source, unseen = scan.source, Unseen()
-    bags, written, read = scan.bags.all_rows, 0, 0
-    log.info("%s: encoding %s rows", source.source, f"{scan.n_kept:,}")
-    wanted = {
-        "numbers": ((scan.n_kept, columns.n_numbers), np.float32),
-        "codes": ((scan.n_kept, len(columns.categories)), np.int16),
-    }
-    store = RowStore(wanted, folder)
-    try:
-        for first, frame in source.read(columns.names, scan.as_text):
-            rows = np.arange(first, first + len(frame))
-            read += len(frame)
-            if read > scan.n_rows:
-                break
-            kept = scan.kept(bags[rows])
-            if kept is not None:
-                frame, rows = frame[kept], rows[kept]
-            numbers, codes = store.part(written, written + len(rows))
-            with naming(source.source):
-                unseen.update(encode_into(columns, frame, rows, numbers, codes))
-            written += len(rows)
-        if read != scan.n_rows:
-            raise DataError(
-                f"{source.source} had {scan.n_rows:,} rows, and has others now.",
-                "Let nothing write to the file while it is read.",
-            )
-        unseen.warn(stacklevel=3)
-    except BaseException:
-        store.remove()
-        raise
-    numbers, codes = store.finish()
-    return (numbers, codes) if columns.categories else numbers

@@ -24,6 +24,7 @@ from apportion.bags.bags import Bags
 from apportion.config import TrainConfig
 from apportion.engine.device import memory_for
 from apportion.engine.feed import Feed, Parts, Resident, Streamed, readable_part
+from apportion.engine.inference import cut, fill_confidence
 from apportion.randomness import Purpose, stream
 
 __all__ = ["Batch", "Instances", "Shelf", "Step", "Unit", "even_cuts", "place", "plan"]
@@ -77,18 +78,11 @@ class Instances:
         self.offsets = torch.from_numpy(bags.offsets).to(self.device)
         self.proportions = torch.from_numpy(bags.proportions).to(self.device)
 
-    @torch.no_grad()
-    def confidence(self, model: nn.Module, precision: torch.dtype, most: int) -> Tensor:
-        """Give conf(x, c, f) of every instance (N, C); each distinct row is computed once."""
-        was_training = model.training
-        model.eval()
+    def confidence(self, net: nn.Module, precision: torch.dtype, most: int) -> Tensor:
+        """Compute conf(x, c, f) of every instance (N, C); each distinct row is computed once."""
         found = torch.empty(len(self.distinct), self.bags.n_classes, device=self.device)
-        ends = [*range(0, len(found), most), len(found)]
-        with torch.autocast(self.device.type, precision, enabled=precision is not torch.float32):
-            rows = self.feed.batches(self.distinct, pairwise(ends))
-            for (first, end), x in zip(pairwise(ends), rows, strict=True):
-                found[first:end] = model(*x).float().softmax(dim=1)
-        model.train(was_training)
+        spans = cut(len(found), most)
+        fill_confidence(found, net, self.feed.batches(self.distinct, spans), spans, precision)
         return found.index_select(0, self.inverse)
 
     def steps(self, unit: Unit, config: TrainConfig, epoch: int) -> Iterator[Step]:
@@ -186,9 +180,9 @@ def plan(sizes: Ints, batch_size: int, most_bags: int | None = None) -> Ints:
         else:
             cuts.append(min(first + most_bags, len(sizes)))
     kept = [0]
-    for cut in cuts[1:]:
-        if ends[cut - 1] - (ends[kept[-1] - 1] if kept[-1] else 0) > 1:
-            kept.append(cut)
+    for end in cuts[1:]:
+        if ends[end - 1] - (ends[kept[-1] - 1] if kept[-1] else 0) > 1:
+            kept.append(end)
     if kept[-1] < len(sizes):
         kept[max(len(kept) - 1, 1) :] = [len(sizes)]
     return np.array(kept)

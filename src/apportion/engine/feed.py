@@ -22,7 +22,7 @@ from torch import Tensor
 from apportion.engine.device import stream_for
 from apportion.errors import BagError
 
-__all__ = ["Feed", "Parts", "Resident", "Streamed", "readable_part"]
+__all__ = ["Feed", "Parts", "Resident", "Streamed", "as_networks_take", "readable_part"]
 
 Ints = NDArray[np.int64]
 Parts = tuple[Tensor, ...]
@@ -44,7 +44,7 @@ class Resident:
         on_device = torch.from_numpy(rows).to(self.device)
         for first, end in spans:
             some = on_device[first:end]
-            yield _as_networks_take(part.index_select(0, some) for part in self.parts)
+            yield as_networks_take(part.index_select(0, some) for part in self.parts)
 
 
 class Streamed:
@@ -82,7 +82,7 @@ class Streamed:
             user.wait_event(event)
             for part in parts:
                 part.record_stream(user)
-        return _as_networks_take(parts)
+        return as_networks_take(parts)
 
 
 Feed = Resident | Streamed
@@ -98,8 +98,8 @@ def _taken(part: Tensor, rows: Ints, *, pinned: bool) -> Tensor:
     return buffer
 
 
-def _as_networks_take(parts: Iterable[Tensor]) -> Parts:
-    """float64 as float32, everything else as it is stored."""
+def as_networks_take(parts: Iterable[Tensor]) -> Parts:
+    """Return float64 as float32, everything else as it is stored."""
     return tuple(part.float() if part.dtype is torch.float64 else part for part in parts)
 
 

@@ -19,7 +19,6 @@ import copy
 import logging
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
-from numbers import Real
 from os import PathLike
 from typing import Any
 
@@ -33,30 +32,26 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
 from apportion.bags.bags import Bags
-from apportion.config import TrainConfig
-from apportion.data.tables import Table
-from apportion.engine.device import device_for
+from apportion.bags.names import class_array
 from apportion.errors import ConfigError
 from apportion.estimator.file import load_estimator, save_estimator
-from apportion.estimator.inputs import layout_of, read_instances, rows_of
-from apportion.estimator.predictions import confidences, under_counts
-from apportion.estimator.targets import class_array, has_rows_of_proportions, in_order, read_bags
+from apportion.estimator.inputs import encode_rows, n_rows_of, read_rows
+from apportion.estimator.targets import has_rows_of_proportions, in_order, read_targets
+from apportion.labels.assign import likeliest_labels
 from apportion.methods.base import Method
 from apportion.methods.registry import method_named
 from apportion.metrics import bag_means, proportion_error
+from apportion.model.model import Model, describe_parts
 from apportion.nets.build import build
+from apportion.plan import Plan, held_out_share, make_plan
 from apportion.training.fit import fit
 from apportion.training.progress import announce
 
-__all__ = [
-    "LLPClassifier",
-]
+__all__ = ["LLPClassifier"]
 
 log = logging.getLogger("apportion")
 
-Module = str | nn.Module | Callable[[Bags], nn.Module]
-
-FEWEST_HELD_OUT = 5  # bags: fewer select worse than taking the last epoch
+Untrained = str | nn.Module | Callable[[Bags], nn.Module]
 
 
 class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -65,23 +60,23 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     method : str or Method
-        A name from `apportion.METHODS`, or settings such as ``OnlinePseudoLabels(first="decide")``.
+        A name from `apportion.METHODS`, or settings such as ``FPL(first="decide")``.
     eta : float, optional
         The perturbation of the methods that decide pseudo labels; by default 5 · epochs / 400.
     epochs : int, optional
-        By default 100; from 300,000 instances on fewer, 60 at 500,000, down to 20.
-    module : "mlp", "conv1d", "resnet18", nn.Module, or callable
-        The network. A name builds one for the data, with its preprocessing; an nn.Module is copied
-        and trained as it is; a callable is called with the training `Bags` and gives one. A module
-        of yours gets the columns of a table as float32, and other instances as they are stored,
-        and gives a logit a class.
+        How often every instance is used. By default `plan_` decides: 100, fewer for large data.
+    model : "mlp", "conv1d", "resnet18", nn.Module, or callable, optional
+        What is trained. A name builds a net for the data, with its preprocessing, and by default
+        the data decide which; an nn.Module is copied and trained as it is; a callable is called
+        with the training `Bags` and returns one. An nn.Module of yours gets the columns of a table
+        as float32, and other instances as they are stored, and returns one logit per class.
     batch_size : int, optional
-        Instances in a step; by default a hundredth of them, from 32 to 1024.
+        Instances per step. By default `plan_` decides: a hundredth of them, from 32 to 1024.
     learning_rate, weight_decay : float
         Of AdamW.
-    validation_fraction : float
-        The share of the bags that is held out, whole, to select the best epoch. Where that is
-        fewer than five bags none are, and the last epoch is taken.
+    validation_fraction : float, optional
+        The share of the bags that is held out, whole, to select the best epoch. By default a
+        tenth, or none if that is fewer than five bags; the last epoch is then taken.
     random_state : int, RandomState or None
         Decides bags, weights, and everything else that is random.
     device : str
@@ -93,16 +88,16 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     classes_ : ndarray of shape (n_classes,)
         In the order of the columns of `predict_proba`.
+    model_ : Model
+        The trained net with its columns and classes: what can be saved and deployed.
+    plan_ : Plan
+        What followed from the data, with reasons.
     history_ : History
-        What happened in every epoch: ``history_["loss"]``.
+        The record of every epoch: ``history_["loss"]``.
     pseudo_labels_ : ndarray of shape (n_rows,), or None
         The last labels of the rows trained on, which meet the counts of every bag. Rows of held-out
         bags have those that the final model gives them under their counts. For `Bags` there is one
-        an instance, in the order of their `index`. None where the method decides no labels.
-    module_ : nn.Module
-        The trained network.
-    columns_ : Columns or None
-        How the columns of a table became numbers.
+        per instance, in the order of their `index`. None if the method decides no labels.
     n_features_in_, feature_names_in_
         As in all of scikit-learn.
     """
@@ -113,11 +108,11 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         *,
         eta: float | None = None,
         epochs: int | None = None,
-        module: Module = "mlp",
+        model: Untrained | None = None,
         batch_size: int | None = None,
         learning_rate: float = 1e-3,
         weight_decay: float = 0.1,
-        validation_fraction: float = 0.1,
+        validation_fraction: float | None = None,
         random_state: Any = None,
         device: str = "auto",
         verbose: bool | None = None,
@@ -125,7 +120,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.method = method
         self.eta = eta
         self.epochs = epochs
-        self.module = module
+        self.model = model
         self.batch_size = batch_size
         self.learning_rate = learning_rate
         self.weight_decay = weight_decay
@@ -139,20 +134,19 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         Parameters
         ----------
-        X : array of shape (n_rows, …), DataFrame, tuple of arrays, Bags, or Table
+        X : array of shape (n_rows, …), DataFrame, tuple of arrays, or Bags
             Missing numbers are replaced by the mean of their column, and a column that has any gets
             another one beside it that says where. Text and categoricals are categories; one that
-            `fit` has not seen counts as missing later on. Arrays of three or more dimensions go to
-            the network as they are: signals are (channels, length), images (channels, height,
-            width). `Bags` and `apportion.data.tables.Table` know their proportions: pass nothing
-            else with them.
+            the training rows do not have counts as missing later on. Arrays of three or more
+            dimensions go to the net as they are: signals are (channels, length), images (channels,
+            height, width). `Bags` know their proportions: pass nothing else with them.
         y : array, optional
             Without `bags` the label of every row. With them labels, of which only the counts in
             every bag are used, or rows of proportions of shape (n_rows, n_classes). With
             `proportions`, labels for the accuracies in `history_`, which decide nothing.
         bags : sequence of n_rows bag ids, optional
         proportions : DataFrame, dict or array, optional
-            By bag id: a frame indexed by it with a column a class, or a dict of sequences or of
+            By bag id: a frame indexed by it with one column per class, or a dict of sequences or of
             ``{class: value}``. An array only where bags are the numbers of its rows. It may have
             more bags than the rows do. Counts will do as well, if those of every bag sum to its
             rows.
@@ -167,49 +161,72 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _fit(self, X: Any, y: Any, bags: Any, proportions: Any) -> None:
         seed, method = _seed(self.random_state), self._method()
-        x, self.columns_ = read_instances(self, X, reset=True)
-        self.layout_ = layout_of(x)
-        whole = _known(X, x, y, bags, proportions)
+        rows = read_rows(self, X, reset=True)
+        whole = _known(X, rows, y, bags, proportions)
         self.classes_ = class_array(whole.classes)
-        train, valid = self._held_out(whole, seed)
-        config = self._config(train, seed)
-        self.module_ = self._build(whole, train, seed)
+        share = held_out_share(whole.n_bags, self.validation_fraction)
+        train, valid = whole, None
+        if share.value:
+            train, valid, overlap = whole.split(share.value, seed=seed)
+            if overlap.shared_rows:
+                log.info("%s", overlap)
+        if not isinstance(X, Bags):  # columns are those of the training rows
+            x, columns = encode_rows(rows, train.index)
+            whole, train = whole.with_rows(x, columns), train.with_rows(x, columns)
+            valid = None if valid is None else valid.with_rows(x, columns)
+        options = {
+            "epochs": self.epochs,
+            "batch_size": self.batch_size,
+            "learning_rate": self.learning_rate,
+            "weight_decay": self.weight_decay,
+            "seed": seed,
+            "device": self.device,
+        }
+        given = {name: value for name, value in options.items() if value is not None}
+        named = self.method if isinstance(self.method, str) else type(method).__name__
+        net, name = self._net(train, seed)
+        self.plan_: Plan = make_plan(train, validation=share, net=name, method=named, options=given)
+        net = net if net is not None else build(self.plan_.net.value, train, seed=seed)
+        config = self.plan_.config(given)
         announce(
             f"Learning {whole.n_classes} classes from {whole.n_bags:,} bags of "
-            f"{whole.n_instances:,} instances in all, {whole.n_bags - train.n_bags:,} of the bags "
-            "held out: "
-            f"{self.module if isinstance(self.module, str) else type(self.module_).__name__}, "
-            f"{config.batch_size:,} instances a step, epochs: {config.epochs}.",
+            f"{whole.n_instances:,} instances in all.\n{self.plan_}",
             self.verbose,
         )
-        self.history_ = fit(
-            self.module_, train, valid, method=method, config=config, progress=self.verbose
+        self.history_ = fit(net, train, valid, method=method, config=config, progress=self.verbose)
+        self.model_ = Model(
+            net,
+            classes=whole.classes,
+            parts=describe_parts(train),
+            columns=train.columns,
+            epoch=self.history_.best_epoch or self.history_.n_epochs,
+            device=self.device,
         )
         self.pseudo_labels_ = self._pseudo_labels(whole, valid, isinstance(X, Bags))
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """Give the probability of every class for every row, in the order of `classes_`."""
+        """Return the probability of every class for every row, in the order of `classes_`."""
         check_is_fitted(self)
-        x, _ = read_instances(self, X, reset=False)
-        return self._confidence(x)
+        return self._confidence(X)
 
     def predict(self, X: Any, *, bags: Any = None, proportions: Any = None) -> NDArray[Any]:
-        """Give the most likely class of every row; where counts are known, labels that meet them.
+        """Return the most likely class of every row; if counts are known, labels that meet them.
 
         Parameters
         ----------
         bags, proportions
             As in `fit`. The labels are then the most likely ones among those whose counts are the
-            ones known of every bag. What `Bags` or a `Table` know is not used.
+            ones known of every bag. What `Bags` know is not used.
         """
         check_is_fitted(self)
+        confidence = self._confidence(X)
         if bags is None and proportions is None:
-            found: NDArray[Any] = self.classes_[self.predict_proba(X).argmax(axis=1)]
+            found: NDArray[Any] = self.classes_[confidence.argmax(axis=1)]
             return found
-        x, _ = read_instances(self, X, reset=False)
-        known = read_bags(x, None, bags, proportions, classes=self.classes_.tolist())
-        labels = np.empty(rows_of(x), np.int64)
-        labels[known.index] = under_counts(known, self._confidence)
+        classes = self.classes_.tolist()
+        known = read_targets(len(confidence), None, bags, proportions, classes=classes)
+        labels = np.empty(len(confidence), np.int64)
+        labels[known.index] = likeliest_labels(confidence[known.index], known)
         return self.classes_[labels]
 
     def score(
@@ -221,23 +238,22 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         bags: Any = None,
         proportions: Any = None,
     ) -> float:
-        """Give the accuracy where labels y are given, and minus the proportion error where not.
+        """Return the accuracy if labels y are given, and minus the proportion error if not.
 
         The proportion error is the mean over bags of the share that is wrong: the total variation
         between the given proportions and the mean confidence. It needs no label of any instance.
-        `Bags` and `Table` know their proportions: pass nothing else with them.
+        `Bags` know their proportions: pass nothing else with them.
         """
         check_is_fitted(self)
         if y is not None and not has_rows_of_proportions(y):
             return float(accuracy_score(y, self.predict(X), sample_weight=sample_weight))
-        x, _ = read_instances(self, X, reset=False)
-        known = _known(X, x, y, bags, proportions, self.classes_.tolist())
-        confidence = torch.from_numpy(self._confidence(x)[known.index])
-        found = bag_means(confidence, torch.from_numpy(known.offsets))
-        return -proportion_error(torch.from_numpy(known.proportions), found)
+        confidence = self._confidence(X)
+        known = _known(X, confidence, y, bags, proportions, self.classes_.tolist())
+        found = bag_means(confidence[known.index], known.offsets)
+        return -proportion_error(known.proportions, found)
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the fitted classifier into one safetensors file, in which there is no pickle."""
+        """Write the fitted classifier into one file, which `Model.load` reads as well."""
         check_is_fitted(self)
         save_estimator(self, path)
 
@@ -246,10 +262,10 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         cls,
         path: str | PathLike[str],
         *,
-        module: nn.Module | Callable[[], nn.Module] | None = None,
+        net: nn.Module | Callable[[], nn.Module] | None = None,
         device: str = "auto",
     ) -> LLPClassifier:
-        """Read a classifier that `save` wrote, or the model of a run that `apportion train` made.
+        """Read a classifier that `save` wrote, or the model of a run.
 
         Nothing in the files is ever imported or run.
 
@@ -257,13 +273,13 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ----------
         path : path
             The file, or the folder of the run.
-        module : nn.Module or callable, optional
-            A network like the one that was trained, or a function that makes one, where that was
-            no net of this library: its weights are in the file, but how to build it is not.
+        net : nn.Module or callable, optional
+            A net like the one that was trained, or a function that makes one, if that was no net of
+            this library: its weights are in the file, but how to build it is not.
         device : str
             Where predictions are made.
         """
-        loaded: LLPClassifier = load_estimator(cls(device=device), path, module)
+        loaded: LLPClassifier = load_estimator(cls(device=device), path, net)
         return loaded
 
     # ------------------------------------------------------------------------------- settings
@@ -277,63 +293,37 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if "eta" not in names:
             raise ConfigError(
                 f"eta is {self.eta!r}, but the method {self.method!r} has none.",
-                "Leave eta out, or choose a method of pseudo labels: fpl, say.",
+                "Leave eta out, or choose a method of pseudo labels, for example fpl.",
             )
         found: Method = replace(settings, eta=self.eta)
         return found
 
-    def _config(self, train: Bags, seed: int) -> TrainConfig:
-        n = train.n_instances
-        return TrainConfig(
-            epochs=default_epochs(n) if self.epochs is None else self.epochs,
-            batch_size=default_batch_size(n) if self.batch_size is None else self.batch_size,
-            learning_rate=self.learning_rate,
-            weight_decay=self.weight_decay,
-            seed=seed,
-            device=self.device,
-        )
-
-    def _held_out(self, whole: Bags, seed: int) -> tuple[Bags, Bags | None]:
-        fraction = self.validation_fraction
-        if not isinstance(fraction, Real) or not 0 <= float(fraction) < 1:
+    def _net(self, train: Bags, seed: int) -> tuple[nn.Module | None, str | None]:
+        """Return the user's own net, or the name of one to build, or neither."""
+        if self.model is None or isinstance(self.model, str):
+            return None, self.model
+        if isinstance(self.model, nn.Module):
+            return copy.deepcopy(self.model), type(self.model).__name__
+        if isinstance(self.model, type) or not callable(self.model):
             raise ConfigError(
-                f"validation_fraction is {fraction!r}.",
-                "Let it be a share from 0 to below 1: 0 holds out no bags.",
-            )
-        if round(float(fraction) * whole.n_bags) < FEWEST_HELD_OUT:
-            return whole, None
-        train, valid, overlap = whole.split(float(fraction), seed=seed)
-        if overlap.shared_rows:
-            log.info("%s", overlap)
-        return train, valid
-
-    def _build(self, whole: Bags, train: Bags, seed: int) -> nn.Module:
-        if isinstance(self.module, nn.Module):
-            return copy.deepcopy(self.module)
-        if isinstance(self.module, type) or not isinstance(self.module, str | Callable):
-            raise ConfigError(
-                f"module is {self.module!r}.",
+                f"model is {self.model!r}.",
                 "Pass 'mlp', 'conv1d' or 'resnet18', an nn.Module, or a function that makes one "
                 "for the training bags.",
             )
-        if isinstance(self.module, str):
-            options = {}
-            if self.columns_ is not None and self.columns_.codes:
-                options["categories"] = self.columns_.codes
-            return build(self.module, whole, seed=seed, **options)
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
-            made = self.module(train.without_truth())
+            made = self.model(train.without_truth())
         if not isinstance(made, nn.Module):
             raise ConfigError(
-                f"module gave a {type(made).__name__}.", "Let the callable give an nn.Module."
+                f"model returned a {type(made).__name__}.", "The callable must return an nn.Module."
             )
-        return made
+        return made, type(made).__name__
 
     # ---------------------------------------------------------------------------- predictions
 
-    def _confidence(self, x: Any) -> NDArray[np.float64]:
-        return confidences(self.module_, x, device_for(self.device), len(self.classes_))
+    def _confidence(self, X: Any) -> NDArray[np.float64]:
+        rows = read_rows(self, X, reset=False, raw=self.model_.columns is None)
+        return self.model_.predict_proba(X if isinstance(X, Bags) else rows)
 
     def _pseudo_labels(
         self, whole: Bags, valid: Bags | None, by_instance: bool
@@ -343,12 +333,12 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return None
         labels = np.empty(whole.n_instances, np.int64)
         if valid is None:
-            labels[:] = decided.numpy()
+            labels[:] = decided
         else:
             held_out = set(valid.ids)
             out = np.repeat([bag in held_out for bag in whole.ids], whole.sizes)
-            labels[~out] = decided.numpy()
-            labels[out] = under_counts(valid, self._confidence)
+            labels[~out] = decided
+            labels[out] = likeliest_labels(self.model_.confidence(valid), valid)
         if by_instance:
             return self.classes_[labels]
         found = np.empty_like(labels)
@@ -361,45 +351,22 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-def default_batch_size(n_instances: int) -> int:
-    """Give about a hundredth of the instances: a power of two from 32 to 1024.
-
-    Examples
-    --------
-    >>> [default_batch_size(n) for n in (500, 30_000, 500_000)]
-    [32, 256, 1024]
-    """
-    return int(2 ** np.clip(np.round(np.log2(n_instances / 100)), 5, 10))
-
-
-def default_epochs(n_instances: int) -> int:
-    """Give 100 epochs, and fewer where these would show the network more than 30 million instances.
-
-    Examples
-    --------
-    >>> [default_epochs(n) for n in (500, 300_000, 500_000, 5_000_000)]
-    [100, 100, 60, 20]
-    """
-    return int(np.clip(round(3e7 / n_instances), 20, 100))
-
-
 def _known(
-    X: Any, x: Any, y: Any, bags: Any, proportions: Any, classes: list[Any] | None = None
+    X: Any, rows: Any, y: Any, bags: Any, proportions: Any, classes: list[Any] | None = None
 ) -> Bags:
-    """The bags of X, with their classes in the order that is known from before, if any is."""
-    if not isinstance(X, Bags | Table):
-        return read_bags(x, y, bags, proportions, classes=classes)
+    """Return the bags of X, with their classes in the order that is known from before, if any."""
+    if not isinstance(X, Bags):
+        return read_targets(n_rows_of(rows), y, bags, proportions, classes=classes)
     if y is not None or bags is not None or proportions is not None:
         raise ConfigError(
-            f"X is a {type(X).__name__}, which knows its proportions.",
-            "Pass neither y nor bags nor proportions with it.",
+            "X are Bags, which know their proportions.",
+            "Pass neither y nor bags nor proportions with them.",
         )
-    whole = X.bags if isinstance(X, Table) else X
-    return whole if classes is None else in_order(whole, classes)
+    return X if classes is None else in_order(X, classes)
 
 
 def _seed(random_state: Any) -> int:
-    """Give a seed: the given whole number itself, or one that is drawn."""
+    """Return a seed: the given integer itself, or one that is drawn."""
     if isinstance(random_state, int | np.integer) and not isinstance(random_state, bool):
         check_random_state(random_state)
         return int(random_state)

@@ -1,4 +1,4 @@
-"""A fitted estimator as one safetensors file: weights, and everything else as JSON beside them."""
+"""A fitted estimator as a file: its model, with the estimator's own parameters in the header."""
 
 from __future__ import annotations
 
@@ -11,159 +11,93 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from apportion.bags.columns import Columns
-from apportion.errors import RunError
-from apportion.estimator.targets import class_array
+from apportion.bags.names import class_array
+from apportion.errors import ApportionError, RunError
 from apportion.methods.base import describe
-from apportion.methods.registry import METHODS
-from apportion.model.trained import Trained, read_trained
-from apportion.nets.build import from_recipe
+from apportion.methods.registry import method_from
+from apportion.model.model import Model
+from apportion.runs.header import read_header
 from apportion.runs.run import Run
-from apportion.training import checkpoint
-from apportion.training.session import History
+from apportion.training.history import History
 
 __all__ = ["load_estimator", "save_estimator"]
 
 log = logging.getLogger("apportion")
 
-KIND = "LLPClassifier"
 PLAIN = bool | int | float | str | None
-
-# The methods whose settings can be read again: those of the library.
-METHOD_CLASSES: dict[str, Any] = {
-    type(method).__name__: type(method) for method in METHODS.values()
-}
 
 
 def save_estimator(estimator: Any, path: str | PathLike[str]) -> None:
     """Write a fitted estimator, whole or not at all."""
-    path = Path(path)
-    if path.is_dir() or not path.parent.is_dir():
-        problem = "is a folder" if path.is_dir() else "is in a folder that does not exist"
-        raise RunError(f"{path} {problem}.", "Pass the path of a file in an existing folder.")
-    classes = estimator.classes_
-    for name in classes.tolist():
-        if not isinstance(name, PLAIN):
-            raise RunError(
-                f"class {name!r} is a {type(name).__name__}, which a file cannot keep.",
-                "Let class names be texts or numbers.",
-            )
-    scalars = {
-        "kind": KIND,
+    own = {
         "parameters": _parameters(estimator),
-        "classes": classes.tolist(),
-        "classes_type": classes.dtype.str,
-        "columns": None if estimator.columns_ is None else estimator.columns_.to_dict(),
-        "layout": estimator.layout_,
-        "recipe": getattr(estimator.module_, "recipe", None),
-        "n_features_in": getattr(estimator, "n_features_in_", None),
-        "feature_names_in": list(getattr(estimator, "feature_names_in_", ())) or None,
         "records": estimator.history_.records,
         "best_epoch": estimator.history_.best_epoch,
+        "n_features_in": getattr(estimator, "n_features_in_", None),
+        "feature_names_in": list(getattr(estimator, "feature_names_in_", ())) or None,
     }
-    checkpoint.save(Run(path.parent), path, {"model": estimator.module_.state_dict()}, scalars)
+    estimator.model_.save(path, about={"estimator": own})
 
 
 def load_estimator(
-    estimator: Any,
-    path: str | PathLike[str],
-    module: nn.Module | Callable[[], nn.Module] | None,
+    estimator: Any, path: str | PathLike[str], net: nn.Module | Callable[[], nn.Module] | None
 ) -> Any:
-    """Bring an estimator into the state that was saved, but for where it computes."""
+    """Bring an estimator into the state that was saved, except for where it computes."""
     path = Path(path)
-    if path.is_dir():
-        return _of_run(estimator, read_trained(path))
-    if not path.is_file():
-        raise RunError(
-            f"{path} is missing.",
-            "Pass a file that LLPClassifier.save wrote, or the folder of a finished run.",
-        )
-    tensors, scalars = checkpoint.load(path)
-    if scalars.get("kind") != KIND:
-        raise RunError(
-            f"{path} is not a saved LLPClassifier.", "Pass a file that LLPClassifier.save wrote."
-        )
+    model = Model.load(path, net=net, device=estimator.device)
     try:
-        return _restored(estimator, path, tensors, scalars, module)
-    except (KeyError, TypeError) as error:
+        own = _of_run(Run(path), model) if path.is_dir() else _of_file(path, model)
+        estimator.set_params(**_read_parameters(own["parameters"]))
+        estimator.history_ = History(own["records"], own["best_epoch"])
+        for name in ("n_features_in", "feature_names_in"):
+            value = own[name]
+            if value is not None:
+                value = np.array(value, dtype=object) if isinstance(value, list) else value
+                setattr(estimator, f"{name}_", value)
+    except (KeyError, TypeError, ValueError) as error:
+        if isinstance(error, ApportionError):
+            raise
         raise RunError(
             f"{path} lacks something that was saved: {type(error).__name__} {error}.",
-            "Restore the file from a copy.",
+            "Restore it from a copy.",
         ) from error
-
-
-def _of_run(estimator: Any, trained: Trained) -> Any:
-    """Bring an estimator into the state of one that was trained in a run folder."""
-    estimator.module = trained.model.recipe["net"] if trained.model.recipe else "mlp"
-    estimator.module_, estimator.columns_ = trained.model, trained.columns
-    estimator.classes_ = class_array(trained.classes)
-    shapes = [part["shape"] for part in trained.parts]
-    estimator.layout_ = tuple((1 + len(shape), shape[0] if shape else 1) for shape in shapes)
-    selected = trained.epoch if "valid_error" in trained.records[-1] else None
-    estimator.history_ = History(trained.records, selected)
-    estimator.pseudo_labels_ = None
-    if trained.columns is not None:
-        estimator.n_features_in_ = len(trained.columns.names)
-        estimator.feature_names_in_ = np.array(trained.columns.names, dtype=object)
+    if net is not None:
+        estimator.model = model.net
+    estimator.model_, estimator.classes_ = model, class_array(model.classes)
+    estimator.pseudo_labels_, estimator.plan_ = None, None
     return estimator
 
 
-def _restored(
-    estimator: Any, path: Path, tensors: dict[str, Any], scalars: dict[str, Any], module: Any
-) -> Any:
-    estimator.set_params(**_read_parameters(scalars["parameters"]))
-    estimator.module_ = _network(path, scalars["recipe"], module)
-    try:
-        estimator.module_.load_state_dict(tensors.get("model", {}))
-    except RuntimeError as error:
-        raise RunError(
-            f"the weights in {path} are those of another network: {error}",
-            "Pass a module like the one that was trained.",
-        ) from error
-    estimator.module_.eval()
-    if module is not None:
-        estimator.module = estimator.module_
-    columns = scalars["columns"]
-    estimator.columns_ = None if columns is None else Columns.from_dict(columns)
-    estimator.classes_ = np.array(scalars["classes"], dtype=np.dtype(scalars["classes_type"]))
-    estimator.layout_ = tuple((axes, features) for axes, features in scalars["layout"])
-    estimator.history_ = History(scalars["records"], scalars["best_epoch"])
-    estimator.pseudo_labels_ = None
-    for name, value in (
-        ("n_features_in_", scalars["n_features_in"]),
-        ("feature_names_in_", scalars["feature_names_in"]),
-    ):
-        if value is not None:
-            setattr(estimator, name, np.array(value, object) if isinstance(value, list) else value)
-    return estimator
+def _of_run(run: Run, model: Model) -> dict[str, Any]:
+    """Return what an estimator keeps, of a model that was trained in a run folder."""
+    records, names = run.records(), None if model.columns is None else list(model.columns.names)
+    recipe = getattr(model.net, "recipe", None)
+    return {
+        "parameters": {} if recipe is None else {"model": recipe["net"]},
+        "records": records,
+        "best_epoch": model.epoch if "valid_error" in records[-1] else None,
+        "n_features_in": None if names is None else len(names),
+        "feature_names_in": names,
+    }
 
 
-def _network(path: Path, recipe: Any, module: Any) -> nn.Module:
-    if module is None:
-        if recipe is None:
-            raise RunError(
-                f"{path} has the weights of a network that is none of apportion's.",
-                "Pass module=, a network like the one that was trained, or a function that makes "
-                "one.",
-            )
-        return from_recipe(recipe)
-    try:
-        made = module if isinstance(module, nn.Module) else module()
-    except TypeError as error:
-        raise RunError(
-            f"module cannot be called without arguments: {error}.",
-            "Pass a network like the one that was trained, or a function without arguments that "
-            "makes one: the data that it was built for are not there any more.",
-        ) from error
-    if not isinstance(made, nn.Module):
-        raise RunError(
-            f"module gave a {type(made).__name__}.", "Let the function give an nn.Module."
-        )
-    return made
+def _of_file(path: Path, model: Model) -> dict[str, Any]:
+    own: dict[str, Any] | None = read_header(path, "model").get("estimator")
+    if own is not None:
+        return own
+    names = None if model.columns is None else list(model.columns.names)
+    parameters: dict[str, Any] = {}
+    return {
+        "parameters": parameters,
+        "records": [],
+        "best_epoch": None,
+        "n_features_in": None if names is None else len(names),
+        "feature_names_in": names,
+    }
 
 
 def _parameters(estimator: Any) -> dict[str, Any]:
-    """The parameters that a file can keep; others are the defaults in what is read again."""
+    """Return the parameters that a file can keep; others are the defaults in what is read again."""
     given = estimator.get_params(deep=False)
     given.pop("device")
     found = {
@@ -173,27 +107,21 @@ def _parameters(estimator: Any) -> dict[str, Any]:
     }
     if "method" not in found:
         settings = describe(given["method"])
-        known = METHOD_CLASSES.get(settings["class"])
-        if (type(given["method"]), settings) != (known, _again(settings)):
+        if _again(settings) != given["method"]:
             log.warning("The method %r cannot be kept in a file.", given["method"])
         else:
             found["method"] = settings
     return found
 
 
-def _again(settings: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What the settings become when they are read; None if they are not those of a method."""
+def _again(settings: Mapping[str, Any]) -> Any:
+    """Return what the settings become when they are read; None if they are those of no method."""
     try:
-        return describe(_method(settings))
+        return method_from(settings)
     except (KeyError, TypeError, ValueError):
         return None
 
 
-def _method(settings: Mapping[str, Any]) -> Any:
-    options = {name: value for name, value in settings.items() if name != "class"}
-    return METHOD_CLASSES[settings["class"]](**options)
-
-
 def _read_parameters(saved: Mapping[str, Any]) -> dict[str, Any]:
     method = saved.get("method")
-    return {**saved, "method": _method(method)} if isinstance(method, Mapping) else dict(saved)
+    return {**saved, "method": method_from(method)} if isinstance(method, Mapping) else dict(saved)

@@ -1,4 +1,4 @@
-"""The targets that an estimator is given, as bags.
+"""The targets that an estimator is given, as bags without rows.
 
 They come in one of four ways:
 
@@ -21,32 +21,31 @@ from sklearn.utils import assert_all_finite
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
-from apportion.bags.bags import Bags
+from apportion.bags.bags import Bags, put_in_bags
 from apportion.bags.names import Register, sorted_names
-from apportion.errors import BagError
-from apportion.estimator.inputs import rows_of
+from apportion.bags.read import Placed, Table, factorize
+from apportion.errors import BagError, Option
 
-__all__ = ["class_array", "has_rows_of_proportions", "in_order", "read_bags"]
+__all__ = ["has_rows_of_proportions", "in_known_bags", "in_order", "read_targets"]
 
 
-def read_bags(
-    x: Any,
+def read_targets(
+    n_rows: int,
     y: Any = None,
     bags: Any = None,
     proportions: Any = None,
     *,
     classes: Sequence[Hashable] | None = None,
 ) -> Bags:
-    """Put instances into bags, whichever way their classes are told.
+    """Put rows into bags, whichever way their classes are given; the bags have no `x` yet.
 
     Parameters
     ----------
     classes : sequence, optional
         The classes that are known from before, in their order.
     """
-    n_rows = rows_of(x)
     if bags is None and proportions is not None:
-        raise BagError("there are proportions, but no bags.", "Pass bags= as well: an id a row.")
+        raise BagError("there are proportions, but no bags.", "Pass bags= too: one id per row.")
     if bags is None and y is None:
         raise BagError(
             "This LLPClassifier requires y to be passed, but the target y is None.",
@@ -60,33 +59,34 @@ def read_bags(
             "Pass bags= as well, if these are the proportions of each row's bag.",
         )
     if bags is None:
-        return _from_labels(x, np.arange(n_rows), y, classes)
+        return _from_labels(np.arange(n_rows), y, classes)
     ids = _bag_ids(bags, n_rows)
     if proportions is not None:
         labels = None if y is None else column_or_1d(y, warn=True)
-        return _from_table(x, ids, _cut(proportions, ids), classes, labels)
+        return _from_table(ids, proportions, classes, labels)
     if y is None:
         raise BagError(
             "there are bags, but neither proportions nor y.",
-            "Pass proportions=: a DataFrame indexed by bag id with a column a class, or a dict.",
+            "Pass proportions=: a DataFrame indexed by bag id with one column per class, or a "
+            "dict.",
         )
     if in_rows:
-        return _from_table(x, ids, _shared_rows(y, ids), classes, None)
-    return _from_labels(x, ids, y, classes)
+        return _from_table(ids, _shared_rows(y, ids), classes, None)
+    return _from_labels(ids, y, classes)
 
 
 def has_rows_of_proportions(y: Any) -> bool:
-    """Tell whether y has proportions, in a row an instance, rather than labels."""
+    """Tell whether y has proportions, one row per instance, rather than labels."""
     shape = () if y is None else np.asarray(y).shape
     return len(shape) == 2 and shape[1] > 1
 
 
 def in_order(bags: Bags, classes: Sequence[Hashable]) -> Bags:
-    """Give bags with their classes in the order that is known from before."""
+    """Return bags with their classes in the order that is known from before."""
     if set(bags.classes) != set(classes):
         raise BagError(
             f"the bags have the classes {bags.classes}, but those learned are {tuple(classes)}.",
-            "Pass classes= to Bags or read_bags, so that both have the same.",
+            "Pass classes= to Bags or read_table, so that both have the same.",
         )
     order = [bags.classes.index(name) for name in classes]
     return replace(
@@ -98,20 +98,43 @@ def in_order(bags: Bags, classes: Sequence[Hashable]) -> Bags:
     )
 
 
-def class_array(names: Sequence[Any]) -> NDArray[Any]:
-    """Give class names as an array that keeps what they are.
+def in_known_bags(ids: Any, table: Table, *, truth: Any = None, normalize: bool = False) -> Bags:
+    """Put rows into those bags of a table that have any; counts are recognised by their sums.
 
-    Examples
-    --------
-    >>> class_array(["no", "yes"]), class_array([1, "one"])
-    (array(['no', 'yes'], dtype='<U3'), array([1, 'one'], dtype=object))
+    Parameters
+    ----------
+    ids : sequence
+        The bag of every row.
+    truth : sequence, optional
+        The true class of every row.
     """
-    kinds = {type(name) for name in names}
-    if len(kinds) == 1 and not isinstance(names[0], tuple):
-        return np.array(names)
-    found = np.empty(len(names), dtype=object)
-    found[:] = names
-    return found
+    placed = Placed(*factorize(ids, "bag id", len(ids)))
+    present = Register(placed.keys)
+    kept = [i for i, name in enumerate(table.ids) if present.place(name) is not None]
+    if not kept:
+        first, other = placed.keys[0], next(iter(table.ids), None)
+        raise BagError(
+            f"none of the bags is in the table: the first of them is {first!r} "
+            f"({type(first).__name__}), and the first in the table {other!r} "
+            f"({type(other).__name__}).",
+            "The table must be indexed by bag id, for example P.set_index('ward').",
+        )
+    own = Table([table.ids[i] for i in kept], table.classes, table.values[kept])
+    sizes = np.bincount(placed.at(own.ids), minlength=len(kept))
+    counts = np.array_equal(own.values.sum(axis=1), sizes) and bool((sizes > 1).any())
+    known = None if truth is None else factorize(truth, "label", len(ids))
+    try:
+        return put_in_bags(None, placed, own, counts=counts, normalize=normalize, truth=known)
+    except BagError as error:
+        if not error.names("normalize"):
+            raise
+        counted = "A table is taken as counts if all of its rows sum to the sizes of their bags."
+        rescale = (
+            "Add the missing class, or pass ",
+            Option("normalize"),
+            f" to rescale. {counted}",
+        )
+        raise error.remedied(rescale) from None
 
 
 def _bag_ids(bags: Any, n_rows: int) -> NDArray[Any]:
@@ -134,87 +157,56 @@ def _bag_ids(bags: Any, n_rows: int) -> NDArray[Any]:
     return ids
 
 
-def _from_labels(x: Any, ids: Any, y: Any, classes: Sequence[Hashable] | None) -> Bags:
+def _from_labels(ids: Any, y: Any, classes: Sequence[Hashable] | None) -> Bags:
     labels = column_or_1d(y, warn=True)
-    check_consistent_length(x[0] if isinstance(x, tuple) else x, labels)
+    check_consistent_length(ids, labels)
     assert_all_finite(labels, input_name="y")
     check_classification_targets(labels)
     names = np.unique(labels).tolist() if classes is None else list(classes)
-    return Bags.from_rows(x, ids, truth=labels, classes=names)
+    return Bags.from_rows(None, ids, truth=labels, classes=names)
 
 
 def _from_table(
-    x: Any, ids: Any, table: Any, classes: Sequence[Hashable] | None, labels: Any
+    ids: NDArray[Any], proportions: Any, classes: Sequence[Hashable] | None, truth: Any
 ) -> Bags:
-    """Build bags from a table of theirs: counts, if each of its rows sums to the bag's size."""
-    if classes is None:
-        classes = _sorted_classes(table)
-    sizes = pd.Series(ids).value_counts()
-    keys = list(table.index) if isinstance(table, pd.DataFrame) else list(table)
-    rows = table.to_numpy() if isinstance(table, pd.DataFrame) else list(table.values())
+    if classes is None:  # in the order in which scikit-learn has classes
+        classes = _sorted_classes(proportions)
+    if not isinstance(proportions, pd.DataFrame | Mapping):
+        _check_array(proportions, ids)
+    table = Table.read(proportions, classes, ids[:1].tolist())
     try:
-        values = [sum(row.values()) if isinstance(row, Mapping) else np.sum(row) for row in rows]
-        sums = np.array(values, np.float64)
-    except (TypeError, ValueError):  # which is for Bags to say
-        sums = np.full(len(keys), np.nan)
-    own = np.array([sizes.get(key, -1) for key in keys])
-    counts = bool(len(keys)) and np.array_equal(sums, own) and bool((own > 1).any())
-    try:
-        return Bags.from_rows(x, ids, table, counts=counts, classes=classes, truth=labels)
+        return in_known_bags(ids, table, truth=truth)
     except BagError as error:
-        if "counts=True" in str(error):
-            error.add_note(
-                "LLPClassifier has no such options: it takes a table as counts where all rows sum "
-                "to the sizes of their bags. P.div(P.sum(axis=1), axis=0) rescales a frame."
-            )
-        raise
+        if not error.names("normalize"):
+            raise
+        remedy = (
+            "Add the missing class, or rescale: P.div(P.sum(axis=1), axis=0) does it for a frame. "
+            "A table is taken as counts if all of its rows sum to the sizes of their bags."
+        )
+        raise error.remedied(remedy) from None
 
 
 def _sorted_classes(table: Any) -> list[Any] | None:
-    """The classes that a table names, in the order in which scikit-learn has classes."""
+    """Return the classes that a table names, sorted."""
     if isinstance(table, pd.DataFrame):
         return sorted_names(table.columns)
-    first = next(iter(table.values()), None)
+    first = next(iter(table.values()), None) if isinstance(table, Mapping) else None
     return sorted_names(first.keys()) if first is not None and hasattr(first, "keys") else None
 
 
-def _cut(proportions: Any, ids: NDArray[Any]) -> Any:
-    """Leave out the bags of a table that have no row here."""
-    present = dict.fromkeys(ids.tolist())
-    known = Register(present)
-    if isinstance(proportions, pd.DataFrame):
-        here = [known.place(bag) is not None for bag in proportions.index]
-        table: Any = proportions[here]
-    elif isinstance(proportions, Mapping):
-        table = {bag: row for bag, row in proportions.items() if known.place(bag) is not None}
-    else:
-        return _cut_array(proportions, ids, present)
-    if not len(table):
-        there = list(proportions.index if isinstance(proportions, pd.DataFrame) else proportions)
-        first, other = next(iter(present)), there[0] if there else None
-        raise BagError(
-            f"none of the bags is in the table: the first of them is {first!r} "
-            f"({type(first).__name__}), and the first in the table {other!r} "
-            f"({type(other).__name__}).",
-            "Let the table be indexed by bag id, P.set_index('ward') say, with ids of the same "
-            "type.",
-        )
-    return table
-
-
-def _cut_array(proportions: Any, ids: NDArray[Any], present: dict[Any, None]) -> Any:
+def _check_array(proportions: Any, ids: NDArray[Any]) -> None:
     if isinstance(proportions, list):
         raise BagError(
             "proportions are a list.",
             "Pass a DataFrame indexed by bag id or a dict. (scikit-learn makes a list of a dict "
             "that has as many bags as X has rows: leave out the bags that have none.)",
         )
-    table = np.asarray(proportions)
-    if table.ndim != 2 or not all(isinstance(bag, int) for bag in present):
+    table, distinct = np.asarray(proportions), dict.fromkeys(ids.tolist())
+    if table.ndim != 2 or not all(isinstance(bag, int) for bag in distinct):
         raise BagError(
             f"proportions are an array of shape {table.shape}, and bags of type "
-            f"{type(next(iter(present))).__name__}.",
-            "Pass a DataFrame indexed by bag id or a dict; or an array with a row a bag, and "
+            f"{type(next(iter(distinct))).__name__}.",
+            "Pass a DataFrame indexed by bag id or a dict; or an array with one row per bag, and "
             "bags that are the numbers of its rows.",
         )
     outside = (ids < 0) | (ids >= len(table))
@@ -224,11 +216,10 @@ def _cut_array(proportions: Any, ids: NDArray[Any], present: dict[Any, None]) ->
             f"an array of {len(table):,} rows, numbered from 0.",
             "Pass a DataFrame indexed by bag id or a dict, or number the bags by the array's rows.",
         )
-    return {bag: table[bag] for bag in present}
 
 
 def _shared_rows(y: Any, ids: NDArray[Any]) -> Any:
-    """The proportions of every bag, of which each of its instances has a copy."""
+    """Return the proportions of every bag, of which each of its instances has a copy."""
     values = np.asarray(y)
     if len(values) != len(ids):
         raise BagError(
@@ -244,7 +235,7 @@ def _shared_rows(y: Any, ids: NDArray[Any]) -> Any:
         raise BagError(
             f"row {row} of y differs from row {first[codes[row]]}, of the same bag "
             f"{ids.tolist()[row]!r}.",
-            "Give all rows of a bag the same proportions.",
+            "All rows of a bag must have the same proportions.",
         )
     if isinstance(y, pd.DataFrame):
         return y.iloc[first].set_axis(list(names), axis=0)

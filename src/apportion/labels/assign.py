@@ -22,7 +22,6 @@ Pseudo-Label Decision by Regret Minimization", ICASSP 2023.
 
 from __future__ import annotations
 
-import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -32,10 +31,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from apportion.bags.bags import Bags
 from apportion.errors import AssignmentError
 from apportion.labels import kernel
+from apportion.plan import available_cores
 
-__all__ = ["Assignment", "assign"]
+__all__ = ["Assignment", "assign", "likeliest_labels"]
 
 WORTH_A_THREAD = 20_000  # costs; with fewer, starting threads takes longer than solving
 
@@ -161,9 +162,18 @@ def assign(
     return Assignment(labels, found, *values.T)
 
 
-def available_cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def likeliest_labels(confidence: NDArray[Any], bags: Bags) -> NDArray[np.int64]:
+    """Return the most likely labels of instances (N,) that meet the counts of their bags.
+
+    Examples
+    --------
+    >>> bags = Bags.from_rows(None, ["a"] * 3, {"a": [2, 1]}, counts=True)
+    >>> likeliest_labels(np.array([[0.2, 0.8], [0.4, 0.6], [0.3, 0.7]]), bags)
+    array([1, 0, 0])
+    """
+    cost = -np.log(np.maximum(confidence, np.finfo(np.float64).tiny))
+    labels: NDArray[np.int64] = assign(cost, bags.counts, bags.offsets).labels
+    return labels
 
 
 def _assign_tensor(

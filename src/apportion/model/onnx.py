@@ -53,7 +53,7 @@ from apportion.model._onnx_graph import (
 if TYPE_CHECKING:
     from apportion.bags.columns import Columns
 
-__all__ = ["to_onnx"]
+__all__ = ["write_onnx"]
 
 ENCODING = (
     'numbers, float32: the columns of "means", in the order of "names". A missing value is the '
@@ -66,7 +66,7 @@ ENCODING = (
 ONE_FILE = 2**31 - 2**24  # bytes of weights that go into one file: protobuf ends at 2 GiB
 
 
-def to_onnx(
+def write_onnx(
     model: nn.Module,
     path: str | os.PathLike[str],
     *,
@@ -109,7 +109,7 @@ def to_onnx(
 
     Examples
     --------
-    >>> to_onnx(nn.Linear(2, 3), "no/such/model.onnx", parts=[], classes="abc")
+    >>> write_onnx(nn.Linear(2, 3), "no/such/model.onnx", parts=[], classes="abc")
     Traceback (most recent call last):
     apportion.errors.RunError: no/such, the folder of model.onnx, does not exist.
       Make it, or pass a path in another folder.

@@ -72,7 +72,7 @@ def build(name: str, bags: Bags, *, seed: int = 0, **options: Any) -> Normalized
         Decides the weights, to the bit. The caller's random state stays as it is.
     **options
         Passed on: ``hidden`` and ``categories`` of `mlp`, ``stem`` of `resnet18`. By default the
-        categories are those of the largest codes in x.
+        categories are those of ``bags.columns``, or else of the largest codes in bags.
 
     Returns
     -------
@@ -87,7 +87,10 @@ def build(name: str, bags: Bags, *, seed: int = 0, **options: Any) -> Normalized
     (tensor([2., 7.]), tensor([1., 1.]))
     """
     check_name(name, NETS)
-    sizes, mean, std = measure(name, bags.x, np.unique(bags.index), options.pop("categories", None))
+    categories = options.pop("categories", None)
+    if categories is None and name == "mlp" and bags.columns is not None:
+        categories = bags.columns.codes or None
+    sizes, mean, std = measure(name, bags.x, np.unique(bags.index), categories)
     arguments = {"classes": bags.n_classes, **sizes, **options}
     # Only the CPU's generator is seeded: torch.manual_seed would reach those of every GPU as well.
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):

@@ -41,7 +41,7 @@ class Measured(NamedTuple):
 
 
 def measure(name: str, x: Any, rows: Ints, categories: Sequence[int] | None) -> Measured:
-    """Measure some rows of x for the named net. Categories are counted over all rows."""
+    """Measure some rows of x for the named net."""
     first, second = _readable(name, x)
     if categories is not None and (name != "mlp" or second is None):
         raise DataError(
@@ -57,7 +57,7 @@ def measure(name: str, x: Any, rows: Ints, categories: Sequence[int] | None) -> 
     else:
         sizes["features"], axes = math.prod(map(int, first.shape[1:])), (0,)
         if second is not None:
-            sizes["categories"] = _count_categories(second, categories)
+            sizes["categories"] = _count_categories(second, rows, categories)
             if sizes["features"] + sum(sizes["categories"]) == len(sizes["categories"]):
                 raise DataError(
                     "x has 0 numbers, and 0 categories beside those that are missing.",
@@ -128,9 +128,9 @@ def _read_lengths(lengths: Any, rows: Ints, most: int) -> Ints:
     return given
 
 
-def _count_categories(codes: Any, given: Sequence[int] | None) -> list[int]:
-    """How many codes each column may hold, with 0, and that it holds no others."""
-    n_rows, n_columns = map(int, codes.shape)
+def _count_categories(codes: Any, rows: Ints, given: Sequence[int] | None) -> list[int]:
+    """Count the codes that each column may hold, with 0; check that the rows hold no others."""
+    n_columns = int(codes.shape[1])
     asked = None if given is None else np.asarray(given)
     if asked is not None and (asked.shape != (n_columns,) or asked.dtype.kind not in "iu"):
         raise DataError(
@@ -139,15 +139,15 @@ def _count_categories(codes: Any, given: Sequence[int] | None) -> list[int]:
         )
     most = np.zeros(n_columns, np.int64)
     step = max(CHUNK // max(n_columns, 1), 1)
-    for first in range(0, n_rows if n_columns else 0, step):
-        rows = np.arange(first, min(first + step, n_rows))
-        values = _taken(codes, rows)
+    for first in range(0, len(rows) if n_columns else 0, step):
+        some = rows[first : first + step]
+        values = _taken(codes, some)
         bad = values < 0 if asked is None else (values < 0) | (values >= asked)
         if bad.any():
             row, column = np.argwhere(bad)[0]
             allowed = "from 0" if asked is None else f"from 0 to {asked[column] - 1}"
             raise DataError(
-                f"row {rows[row]} has the code {values[row, column]} in column {column}.",
+                f"row {some[row]} has the code {values[row, column]} in column {column}.",
                 f"Let codes of this column run {allowed}. 0 stands for what is missing or unknown.",
             )
         most = np.maximum(most, values.max(axis=0).astype(np.int64))

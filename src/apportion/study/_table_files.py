@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from apportion.data._pieces import check_file, nameless_options, reading
+from apportion.data.pieces import check_file, open_pieces, reading
 from apportion.errors import DataError, suggestion
 from apportion.files import replacing
 from apportion.study.manifests import Manifest
@@ -60,7 +60,9 @@ def read_table(
     parquet = path.suffix.lower() == ".parquet"
     options: dict[str, Any] = {}
     if names:
-        options = nameless_options(path, names)
+        pieces = open_pieces(path, names=names)
+        options = {"header": None, "names": pieces.names, "skiprows": pieces.skipped}
+        options |= pieces.options
     else:
         check_file(path, FORMATS)
     # As text a cell stays what it was: 007 does not become 7, nor 3 with a gap below it 3.0.

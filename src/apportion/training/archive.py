@@ -23,7 +23,7 @@ from apportion.training.session import Session
 log = logging.getLogger("apportion")
 
 # Options that may change from start to start; the precision they lead to may not.
-FREE = ("device", "precision", "steps", "device_memory", "threads", "checkpoint_every")
+FREE = ("device", "precision", "step_mode", "device_memory_gib", "threads", "checkpoint_every")
 
 
 class Archive:

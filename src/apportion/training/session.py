@@ -119,7 +119,7 @@ class Session:
 
     def _place(self, shelf: Shelf | None) -> None:
         """Bring model and data to the device, and see that they go together."""
-        memory = self.config.device_memory
+        memory = self.config.device_memory_gib
         limit = None if memory is None else int(memory * 2**30)
         move_to(self.device, self.model)
         self.on_train, self.on_valid, self.on_test = place(
@@ -135,8 +135,8 @@ class Session:
     def _mode(self) -> Mode:
         if self.device.type == "cpu":
             return "eager"
-        if self.config.steps != "auto":
-            return self.config.steps
+        if self.config.step_mode != "auto":
+            return self.config.step_mode
         per_epoch = -(-self.train.n_instances // self.config.batch_size)
         if self.method.unit == "bags":
             n_bags, per_step = self.train.n_bags, self.config.bags_per_step

@@ -1,4 +1,4 @@
-"""What is learned of the columns of a table, piece by piece."""
+"""Statistics of the columns of a table, piece by piece."""
 
 from __future__ import annotations
 
@@ -46,6 +46,7 @@ class Statistics:
     def __init__(self) -> None:
         self.columns: dict[str, _Column] = {}
         self.n_rows = 0
+        self.maybe_numbers: Collection[str] = ()
         self.mixed: str | None = None  # a column of numbers in one piece, and of text in another
 
     def add(
@@ -53,11 +54,18 @@ class Statistics:
         frame: pd.DataFrame,
         rows: Rows | None = None,
         names: Collection[str] | None = None,
+        maybe_numbers: Collection[str] = (),
     ) -> None:
         """Add a piece, or some of its columns.
 
-        `rows` says where its rows are in the table, if not after those of the pieces before.
+        Parameters
+        ----------
+        rows : array, optional
+            Where the rows of the piece are in the table, if not after those of the pieces before.
+        maybe_numbers : collection of str
+            Columns whose texts are numbers if all of them can be read so.
         """
+        self.maybe_numbers = maybe_numbers
         places = find_columns(frame)
         check_distinct(frame.columns)
         if names is not None:
@@ -79,6 +87,11 @@ class Statistics:
 
     def _add_column(self, name: str, column: _Column, cells: pd.Series[Any], rows: Rows) -> None:
         kind = kind_of(name, cells) if len(cells) else None
+        if kind == "text" and name in self.maybe_numbers:
+            # Other rows of the piece, which are not learned from, may have made text of it.
+            numbers = pd.to_numeric(cells, errors="coerce")
+            if not (numbers.isna() & cells.notna()).any():
+                kind, cells = kind_of(name, numbers), numbers
         if kind and column.kind and kind != column.kind:
             self.mixed = name
             raise DataError(
@@ -115,7 +128,7 @@ class Statistics:
             )
 
     def _say_if_numbers(self, name: str, column: _Column) -> None:
-        """Say that a few cells keep a column from being numbers: that may be a mistake."""
+        """Log that a few cells keep a column from being numbers: that may be a mistake."""
         odd = [text for text in column.counts if not _is_number(text)]
         n_odd = sum(column.counts[text] for text in odd)
         if 0 < n_odd <= column.known / 10:
@@ -129,7 +142,7 @@ class Statistics:
             )
 
     def fields(self) -> dict[str, Any]:
-        """Give the fields of `Columns`."""
+        """Return the fields of `Columns`."""
         if not self.columns:
             raise DataError("the table has 0 columns to learn from.", "Pass at least one column.")
         if not self.n_rows:

@@ -1,0 +1,183 @@
+"""A pass over the rows of a table: the bag and the label of every row, and its columns."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from apportion.bags.columns import Columns
+from apportion.bags.names import Register, as_written
+from apportion.data._cells import Rows
+from apportion.data._statistics import Statistics
+from apportion.data.pieces import Pieces, naming
+from apportion.data.proportions import BagTable
+from apportion.errors import DataError, and_more, listing, suggestion
+
+log = logging.getLogger("apportion")
+
+Ints = NDArray[np.int64]
+
+
+class Names:
+    """The names in a column, piece by piece: each row's is a number.
+
+    Numbers are positions among the names of a table, or else by the order of appearance.
+    """
+
+    def __init__(self, source: Pieces, column: str, what: str, table: BagTable | None) -> None:
+        self.source, self.column, self.what, self.table = source, column, what, table
+        self.register = None if table is None else Register(table.ids)
+        self.numbers: dict[Any, int] = {}
+        self.first_rows: dict[Any, int] = {}
+        self.taken: set[int] = set()
+        self.pieces: list[NDArray[np.int32]] = []
+
+    def add(self, cells: pd.Series[Any], rows: Rows) -> NDArray[np.int32]:
+        """Add a piece of the column, and return the number of each of its cells."""
+        codes, distinct = pd.factorize(cells)
+        if (codes < 0).any():
+            first = rows[int((codes < 0).argmax())]
+            raise DataError(
+                f"{self.source.source}: row {first:,} (counted from 0) has no {self.what}: "
+                f"its cell in column {self.column!r} is empty.",
+                f"Fill it in, or leave such rows out. In a .csv file, a {self.what} that is "
+                "called NA, None or the like is read as missing: give it another name.",
+            )
+        firsts = np.empty(len(distinct), np.int64)
+        firsts[codes[::-1]] = rows[::-1]  # from behind, so that the first row of each stays
+        number = np.empty(len(distinct), np.int32)
+        for k, name in enumerate(distinct.tolist()):
+            if name not in self.numbers:
+                place = self._place(name)
+                if place is None:
+                    raise self._unknown(name, int(firsts[k]))
+                self.numbers[name] = place
+                self.first_rows[name] = int(firsts[k])
+            number[k] = self.numbers[name]
+        self.pieces.append(number[codes])
+        return self.pieces[-1]
+
+    def _place(self, name: Any) -> int | None:
+        if self.register is None:
+            return len(self.numbers)
+        place = self.register.place(name)
+        if place in self.taken:  # of "7" and "7.0" only one can be bag 7
+            return None
+        if place is not None:
+            self.taken.add(place)
+        return place
+
+    def _unknown(self, name: Any, row: int) -> DataError:
+        assert self.table is not None
+        return DataError(
+            f"{self.source.source}: row {row:,} (counted from 0) is in bag {name!r}, which is not "
+            f"in {self.table.source}.",
+            suggestion(str(name), map(str, self.table.ids)),
+            "Add the bag to that table, or leave its rows out of this one.",
+        )
+
+    def check_among(self, classes: Sequence[Hashable]) -> None:
+        """Check that all names are those of classes."""
+        known = Register(classes)
+        for name, row in self.first_rows.items():
+            if known.place(name) is None:
+                raise DataError(
+                    f"{self.source.source}: row {row:,} (counted from 0) has {self.what} {name!r}, "
+                    f"which is none of the {len(classes):,} classes.",
+                    suggestion(str(name), map(str, classes)),
+                )
+
+    @property
+    def all_rows(self) -> Ints:
+        """The numbers of all rows."""
+        return np.concatenate([np.empty(0, np.int64), *self.pieces]).astype(np.int64)
+
+    @property
+    def names(self) -> list[Hashable]:
+        """The distinct names by their numbers; as numbers where a CSV file has nothing else."""
+        found = list(self.numbers)
+        return as_written(found) if self.source.is_csv else found
+
+
+class Scan:
+    """The bags, the labels and the columns that a pass over a table finds."""
+
+    def __init__(self, source: Pieces, bag: str, label: str | None, table: BagTable | None) -> None:
+        self.source, self.bag, self.label, self.table = source, bag, label, table
+        self.as_text = {bag} if label is None else {bag, label}  # read as it stands in a CSV file
+
+    def read(
+        self, features: list[str], training: NDArray[np.bool_] | None = None
+    ) -> Columns | None:
+        """Read the table once: the bags of all rows, and what the rows of training bags teach.
+
+        Parameters
+        ----------
+        features : list of str
+            The columns to learn; if there are none, nothing is learned.
+        training : array of bool, optional
+            Which bags the columns are learned from; by default all.
+        """
+        while True:
+            statistics = Statistics()
+            try:
+                return self._read(features, training, statistics)
+            except DataError:
+                # What a column of a CSV file holds is known only once all of it is read.
+                mixed = statistics.mixed
+                if mixed is None or not self.source.is_csv or mixed in self.as_text:
+                    raise
+                self.as_text.add(mixed)
+                log.info("%s: column %r is read as text", self.source.source, mixed)
+
+    def _read(
+        self, features: list[str], training: NDArray[np.bool_] | None, statistics: Statistics
+    ) -> Columns | None:
+        name = self.source.source
+        more = f", and learning {len(features)} columns" if features else ""
+        log.info("%s: reading the bags of all rows%s", name, more)
+        self.bags = Names(self.source, self.bag, "bag", self.table)
+        self.labels = Names(self.source, self.label or "", "label", None)
+        maybe_numbers = set(features) - self.as_text if self.source.is_csv else ()
+        self.n_rows = 0
+        for first, piece in self.source.read([*features, *self.as_text], self.as_text):
+            rows = np.arange(first, first + len(piece))
+            self.n_rows += len(piece)
+            bags = self.bags.add(piece[self.bag], rows)
+            if self.label is not None:
+                self.labels.add(piece[self.label], rows)
+            if not features:
+                continue
+            with naming(name):
+                if training is None or training[bags].all():
+                    statistics.add(piece, rows, features)
+                else:
+                    kept = training[bags]
+                    statistics.add(piece[kept], rows[kept], features, maybe_numbers)
+        if not self.n_rows:
+            raise DataError(f"{name} has 0 rows below its header.", "Pass a table with rows.")
+        self._check_filled()
+        if not features:
+            return None
+        with naming(name):
+            return Columns(**statistics.fields())
+
+    def _check_filled(self) -> None:
+        """Check that every bag of the table has rows."""
+        if self.table is None:
+            return
+        empty = np.ones(len(self.table.ids), bool)
+        empty[list(self.bags.numbers.values())] = False
+        if empty.any():
+            names = [self.table.ids[i] for i in np.flatnonzero(empty).tolist()]
+            raise DataError(
+                f"bag {names[0]!r} of {self.table.source} has 0 rows in {self.source.source}"
+                f"{and_more(len(names))}.",
+                *([f"bags without rows: {listing(names)}"] if len(names) > 1 else []),
+                "Leave the bag out of the one table, or add its rows to the other.",
+            )

@@ -1,0 +1,338 @@
+"""Tables that are read in pieces: CSV and Parquet files of any size, and DataFrames.
+
+A file is opened once per pass over it: what its header says and what the first pass reads come from
+the same opening.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import logging
+import os
+import re
+import warnings
+import weakref
+import zlib
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from apportion.data._cells import check_distinct
+from apportion.errors import ApportionError, DataError, suggestion
+
+log = logging.getLogger("apportion")
+
+FORMATS = (".csv", ".csv.gz", ".parquet")
+CELLS = 2**21  # of one piece: 16 MiB of numbers
+MOST_ROWS = 2**17
+
+# How pandas and pyarrow call the index of a frame that was saved with it, but had no name.
+NAMELESS = re.compile(r"Unnamed: \d+|__index_level_\d+__")
+
+Rows = str | os.PathLike[str] | pd.DataFrame
+
+
+@dataclass(eq=False)
+class Pieces:
+    """A table, and the way to read it piece by piece, as often as needed."""
+
+    source: str  # what errors call it
+    names: list[str]  # of its columns
+    frame: pd.DataFrame | None = None
+    path: Path | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)  # how pandas is to read the cells
+    opened: Any = None  # the file behind its header, until the first pass takes it
+    skipped: int = 0  # lines before the first row that are no header
+
+    @property
+    def is_csv(self) -> bool:
+        """Whether what the cells mean has to be found out."""
+        return self.path is not None and not is_parquet(self.path)
+
+    def check_columns(self, names: Iterable[str], remedy: str = "") -> None:
+        """Check that the table has some columns."""
+        for name in names:
+            if name not in self.names:
+                raise DataError(
+                    f"{self.source} has no column {name!r}.",
+                    *([remedy] if remedy else []),
+                    suggestion(name, self.names),
+                )
+
+    def read(
+        self, names: Collection[str], as_text: Collection[str] = ()
+    ) -> Iterator[tuple[int, pd.DataFrame]]:
+        """Yield pieces that have these columns at least, each with the number of its first row.
+
+        Parameters
+        ----------
+        names : collection of column names
+        as_text : collection of column names
+            In a CSV file their cells are kept as they stand.
+        """
+        n_rows = self._rows_per_piece()
+        if self.frame is not None:
+            pieces = self._cut(self.frame, n_rows)
+        elif self.is_csv:
+            pieces = self._read_csv(n_rows, dict.fromkeys(as_text, str))
+        else:
+            pieces = self._read_parquet(n_rows, [name for name in self.names if name in names])
+        first, said = 0, 0
+        for piece in pieces:
+            yield first, piece
+            first += len(piece)
+            if first - said >= 2**20:
+                said = first
+                log.info("%s: %s rows", self.source, f"{first:,}")
+
+    def read_as_written(self, names: Collection[str]) -> Iterator[pd.DataFrame]:
+        """Yield the same pieces with these columns alone, whose cells can be written again."""
+        n_rows, columns = self._rows_per_piece(), list(names)
+        if self.frame is not None:
+            return self._cut(self.frame[columns], n_rows)
+        if self.is_csv:
+            pieces = self._read_csv(n_rows, str, na_filter=False)
+            return (piece[columns] for piece in pieces)
+        return self._read_parquet(n_rows, columns, types_mapper=pd.ArrowDtype)
+
+    def _rows_per_piece(self) -> int:
+        return min(max(CELLS // max(len(self.names), 1), 1), MOST_ROWS)
+
+    @staticmethod
+    def _cut(whole: pd.DataFrame, n_rows: int) -> Iterator[pd.DataFrame]:
+        return (whole.iloc[k : k + n_rows] for k in range(0, len(whole), n_rows))
+
+    def _read_csv(self, n_rows: int, dtype: Any, **more: Any) -> Iterator[pd.DataFrame]:
+        assert self.path is not None
+        # Without index_col pandas takes cells past the names for those of an index, and with
+        # usecols it drops them silently. With low_memory a column may be of several types.
+        options: Any = {"index_col": False, "low_memory": False, "chunksize": n_rows}
+        options |= {"header": None, "names": self.names, "dtype": dtype, **self.options, **more}
+        with reading(self.path):
+            file, self.opened = self.opened or _open_text(self.path, self.skipped), None
+        with file:
+            with reading(self.path):
+                reader = pd.read_csv(file, **options)
+            while True:
+                with reading(self.path):
+                    piece = next(reader, None)
+                if piece is None:
+                    return
+                yield piece
+
+    def _read_parquet(
+        self, n_rows: int, names: list[str], **options: Any
+    ) -> Iterator[pd.DataFrame]:
+        assert self.path is not None
+        with reading(self.path):
+            file, self.opened = self.opened or _open_parquet(self.path), None
+        with file:
+            batches = file.iter_batches(n_rows, columns=names)
+            while True:
+                with reading(self.path):
+                    batch = next(batches, None)
+                    if batch is None:
+                        return
+                    # Without the notes of pandas, in which some columns are an index.
+                    whole = pa.Table.from_batches([batch]).replace_schema_metadata(None)
+                    piece = whole.to_pandas(**options)
+                yield piece
+
+
+# ------------------------------------------------------------------------------------ opening
+
+
+def open_pieces(
+    rows: Rows | Pieces, *, index: Collection[str] = (), names: Collection[str] = ()
+) -> Pieces:
+    """Open a table.
+
+    Parameters
+    ----------
+    index : collection of str
+        Names that may also be those of a frame's index.
+    names : collection of str
+        The names of the columns, for a file of commas without a header row.
+    """
+    if isinstance(rows, Pieces):
+        return rows
+    if isinstance(rows, pd.DataFrame):
+        levels = [
+            name for name in rows.index.names if str(name) in index and name not in rows.columns
+        ]
+        frame = rows.reset_index(level=levels) if levels else rows
+        own = distinct_names(frame.columns, "rows")
+        if own != list(frame.columns):
+            frame = frame.set_axis(own, axis=1)
+        return Pieces("rows", own, frame=frame)
+    if not isinstance(rows, str | os.PathLike):
+        raise DataError(
+            f"rows are a {type(rows).__name__}.",
+            "Pass a DataFrame, or the path of a .csv or .parquet file.",
+        )
+    path = Path(rows).expanduser()
+    if names and is_parquet(path):
+        raise DataError(
+            f"{path} has names of its own, but {len(names)} are given.", "Leave them out."
+        )
+    if names and not path.is_file():
+        raise DataError(f"{path} does not exist.", "Pass the path of a file of rows with commas.")
+    if not names:
+        check_file(path)
+    with reading(path):
+        file = _open_parquet(path) if is_parquet(path) else _open_text(path)
+    try:
+        with reading(path):
+            pieces = _opened(path, file, names)
+    except BaseException:
+        file.close()
+        raise
+    weakref.finalize(pieces, file.close)  # if no pass ever takes it
+    return pieces
+
+
+def _opened(path: Path, file: Any, names: Collection[str]) -> Pieces:
+    """Read the header of a file that was opened."""
+    if is_parquet(path):
+        own = distinct_names(file.schema_arrow.names, str(path))
+        return Pieces(str(path), own, path=path, opened=file)
+    if names:
+        return _without_header(path, file, distinct_names(names, "the given names"))
+    header = _header(file)
+    if len(header) == 1 and ";" in header[0]:
+        raise DataError(
+            f"{path} has one column, {header[0]!r}: its cells seem to be separated by semicolons.",
+            "Save it with commas.",
+        )
+    own = distinct_names(header, str(path))
+    return Pieces(str(path), own, path=path, opened=file, skipped=1)
+
+
+def _without_header(path: Path, file: TextIO, names: list[str]) -> Pieces:
+    """Look at the first row of a file of commas that has no header row.
+
+    Spaces behind commas are no part of a cell, and a first line with a bar is a remark: so are the
+    files of the UCI repository.
+    """
+    remark = file.readline().startswith("|")
+    if not remark:
+        file.seek(0)
+    first = file.tell()
+    n_columns = len(_header(file))
+    file.seek(first)
+    if n_columns != len(names):
+        raise DataError(
+            f"{path} has {n_columns} columns, but {len(names)} names are given: "
+            f"{', '.join(names)}.",
+            "Name every column, in the order of the file.",
+        )
+    options, skipped = {"skipinitialspace": True}, int(remark)
+    return Pieces(str(path), names, path=path, options=options, opened=file, skipped=skipped)
+
+
+def _open_text(path: Path, skipped: int = 0) -> TextIO:
+    """Open a file of text, and skip the header, which may take several lines, or a remark."""
+    opener: Any = gzip.open if path.name.lower().endswith(".gz") else open
+    file: TextIO = opener(path, "rt", encoding="utf-8-sig", newline="")
+    for _ in range(skipped):
+        _header(file)
+    return file
+
+
+def _header(file: TextIO) -> list[str]:
+    """Read the first line that is not empty, as it stands: pandas renames the second of two."""
+    for cells in csv.reader(iter(file.readline, "")):
+        if cells:
+            return [name or f"Unnamed: {j}" for j, name in enumerate(cells)]
+    raise ValueError("it has no line of names")
+
+
+def _open_parquet(path: Path) -> Any:
+    # Otherwise pyarrow reads whole row groups, and keeps them.
+    return pq.ParquetFile(path, pre_buffer=False, buffer_size=2**20)
+
+
+# ------------------------------------------------------------------------- what can go wrong
+
+
+def check_file(path: Path, formats: Collection[str] = FORMATS) -> None:
+    """Check that there is such a file, and that its name ends in one of the formats."""
+    if not path.name.lower().endswith(tuple(formats)):
+        raise DataError(
+            f"{path} is neither .csv nor .parquet by its name.",
+            "Save the table in one of these formats; on the command line, --names takes any file "
+            "of commas without a header row.",
+        )
+    if not path.is_file():
+        there = sorted(
+            near.name for near in path.parent.glob("*") if near.name.endswith(tuple(formats))
+        )
+        raise DataError(
+            f"{path} does not exist.",
+            suggestion(path.name, there) if there else "Pass the path of a .csv or .parquet file.",
+        )
+
+
+def is_parquet(path: Path) -> bool:
+    """Tell whether a file is a Parquet file by its name."""
+    return path.suffix.lower() == ".parquet"
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turn what can go wrong in pandas and pyarrow into an error that names the file."""
+    try:
+        with warnings.catch_warnings():
+            # It says that cells were lost, since rows have more of them than there are names.
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            yield
+    except DataError:
+        raise
+    except (
+        OSError,
+        ValueError,
+        EOFError,
+        csv.Error,
+        zlib.error,
+        pa.ArrowException,
+        pd.errors.ParserWarning,
+    ) as error:
+        first = str(error).strip().partition("\n")[0].rstrip(".")
+        raise DataError(
+            f"{path} cannot be read: {first}.",
+            "Save it again: as .parquet, or as .csv in UTF-8 with commas and a header row.",
+        ) from error
+
+
+@contextmanager
+def naming(source: str) -> Iterator[None]:
+    """Begin an error with the name of the table that it is about."""
+    try:
+        yield
+    except ApportionError as error:
+        error.about(source)
+        raise
+
+
+def distinct_names(names: Iterable[Any], source: str) -> list[str]:
+    """Return the names of columns as text, after a check that no two are the same."""
+    known = list(names)
+    with naming(source):
+        check_distinct(known)
+    return list(map(str, known))
+
+
+def named(names: Iterable[str], source: str) -> list[str]:
+    """Leave out columns without a name, as the row numbers of a frame that was saved with them."""
+    known = list(names)
+    nameless = [name for name in known if NAMELESS.fullmatch(name)]
+    for name in nameless:
+        log.warning("%s: a column without a name is left out (%s).", source, name)
+    return [name for name in known if name not in nameless]

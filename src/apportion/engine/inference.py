@@ -1,0 +1,51 @@
+"""Confidences of a net over batches: the one way in which nets are asked, in training and after."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from apportion.engine.feed import Parts, as_networks_take, readable_part
+
+__all__ = ["cut", "fill_confidence", "slices"]
+
+
+def cut(n: int, most: int) -> list[tuple[int, int]]:
+    """Cut n rows into spans of at most so many.
+
+    Examples
+    --------
+    >>> cut(5, 2)
+    [(0, 2), (2, 4), (4, 5)]
+    """
+    return list(pairwise([*range(0, n, most), n]))
+
+
+def slices(
+    parts: Sequence[Any], spans: Iterable[tuple[int, int]], device: torch.device
+) -> Iterator[Parts]:
+    """Yield the rows of arrays span by span, on a device."""
+    for first, end in spans:
+        some = (readable_part(part[first:end]).to(device) for part in parts)
+        yield as_networks_take(some)
+
+
+@torch.no_grad()
+def fill_confidence(
+    found: Tensor,
+    net: nn.Module,
+    batches: Iterable[Parts],
+    spans: Iterable[tuple[int, int]],
+    precision: torch.dtype = torch.float32,
+) -> None:
+    """Compute conf(x, c, f) of rows (n, C), batch by batch, in evaluation mode, in place."""
+    was_training = net.training
+    net.eval()
+    with torch.autocast(found.device.type, precision, enabled=precision is not torch.float32):
+        for (first, end), x in zip(spans, batches, strict=True):
+            found[first:end] = net(*x).to(found.dtype).softmax(dim=1)
+    net.train(was_training)

@@ -1,0 +1,312 @@
+"""`Model`: a trained net with its columns and classes. What users keep and deploy.
+
+Every door makes one, and every door loads it: `fit(run=…)`, `LLPClassifier` and `apportion train`
+save the same file, a safetensors file whose tensors are the weights under their own names, so that
+``net.load_state_dict(safetensors.torch.load_file(path))`` works too. Its header
+(`apportion.runs.header`) says what the classes are, what an instance is, how the columns of a table
+become numbers, and how to build the net again if it is one of this library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+from torch import nn
+
+from apportion.bags.bags import Bags
+from apportion.bags.columns import Columns
+from apportion.bags.names import class_array
+from apportion.engine.device import device_for
+from apportion.engine.inference import cut, fill_confidence, slices
+from apportion.errors import DataError, RunError
+from apportion.files import replacing
+from apportion.nets.build import from_recipe, move_to
+from apportion.runs.header import columns_of, metadata, opened
+from apportion.runs.run import Run
+
+__all__ = ["Model", "describe_parts"]
+
+ROWS_PER_PASS = 16_384
+Net = nn.Module | Callable[[], nn.Module]
+
+
+def describe_parts(bags: Bags) -> tuple[dict[str, Any], ...]:
+    """Describe one instance: the shape and the type of each of its parts, as JSON keeps them.
+
+    Examples
+    --------
+    >>> describe_parts(Bags.from_rows(np.zeros((2, 3)), ["a", "a"], {"a": [1.0]}))
+    ({'shape': [3], 'dtype': 'float64'},)
+    """
+    return tuple(
+        {"shape": list(map(int, p.shape[1:])), "dtype": str(p.dtype).removeprefix("torch.")}
+        for p in bags.parts
+    )
+
+
+class Model:
+    """A trained net, and what it takes and returns.
+
+    Parameters
+    ----------
+    net : nn.Module
+        Maps a batch of instances, called as ``net(*x)``, to logits.
+    classes : sequence
+        Their names, in the order of the logits.
+    parts : sequence of mappings
+        What one instance is: `describe_parts` of the bags that it was trained on.
+    columns : Columns, optional
+        How the rows of a table become instances.
+    epoch : int, optional
+        The epoch of the weights.
+    device : str
+        Where to compute: "auto" takes a CUDA device if there is one.
+
+    Examples
+    --------
+    >>> from apportion.nets.build import build
+    >>> bags = Bags.from_rows(np.eye(4), ["a", "a", "b", "b"], truth=["no", "yes", "no", "no"])
+    >>> model = Model(build("mlp", bags), bags.classes, describe_parts(bags))
+    >>> model.predict_proba(bags.x).shape, model.predict(bags.x).dtype
+    ((4, 2), dtype('<U3'))
+    """
+
+    def __init__(
+        self,
+        net: nn.Module,
+        classes: Sequence[Any],
+        parts: Sequence[Mapping[str, Any]],
+        *,
+        columns: Columns | None = None,
+        epoch: int | None = None,
+        device: str = "auto",
+    ) -> None:
+        self.net, self.classes, self.parts = net, tuple(classes), tuple(parts)
+        self.columns, self.epoch, self.device = columns, epoch, device
+
+    # -------------------------------------------------------------------------- predictions
+
+    def predict_proba(self, x: Any) -> NDArray[np.float64]:
+        """Return the probability of every class for every row, of shape (n, C).
+
+        Parameters
+        ----------
+        x : DataFrame, array, tuple of arrays, or Bags
+            If the model has columns, a frame or an array holds rows of the table, an array in the
+            order of its columns. All else are instances as they are stored.
+        """
+        return self._confidence(self._instances(x))
+
+    def predict(self, x: Any) -> NDArray[Any]:
+        """Return the most likely class of every row."""
+        found: NDArray[Any] = class_array(self.classes)[self.predict_proba(x).argmax(axis=1)]
+        return found
+
+    def confidence(self, bags: Bags) -> NDArray[np.float64]:
+        """Return the probability of every class for every instance of bags, of shape (N, C)."""
+        rows = np.unique(bags.index)
+        found = self._confidence(tuple(part[rows] for part in bags.parts))
+        return found[np.searchsorted(rows, bags.index)]
+
+    def _confidence(self, parts: tuple[Any, ...]) -> NDArray[np.float64]:
+        device = device_for(self.device)
+        move_to(device, self.net)
+        n = len(parts[0])
+        found = torch.empty(n, len(self.classes), dtype=torch.float64, device=device)
+        spans = cut(n, ROWS_PER_PASS)
+        fill_confidence(found, self.net, slices(parts, spans, device), spans)
+        bad = ~found.isfinite().all(dim=1)
+        if bad.any():
+            raise DataError(
+                f"the confidences of {int(bad.sum()):,} rows are not finite; row "
+                f"{int(bad.int().argmax())} is the first.",
+                "Replace values of x that are missing, infinite or very large.",
+            )
+        return found.cpu().numpy()
+
+    def _instances(self, x: Any) -> tuple[Any, ...]:
+        """Return rows as the net takes them, after a check that they are of the right kind."""
+        if isinstance(x, Bags):
+            if x.columns != self.columns:
+                raise DataError(
+                    f"the bags were encoded by other columns than the model's: {x.columns}.",
+                    "Read them with read_table(…, columns=model.columns).",
+                )
+            x = x.x
+        elif hasattr(x, "columns") or (self.columns is not None and not isinstance(x, tuple)):
+            x = self._encoded(x)
+        parts = tuple(map(_as_array, x if isinstance(x, tuple) else (x,)))
+        wanted = [(1 + len(own["shape"]), *own["shape"][:1]) for own in self.parts]
+        given = [(len(p.shape), *map(int, p.shape[1:2])) for p in parts]
+        if given != wanted:
+            raise DataError(
+                f"instances have parts of (axes, features) {given}, but the model takes {wanted}.",
+                "Pass instances of the kind that the model was trained on.",
+            )
+        return parts
+
+    def _encoded(self, x: Any) -> Any:
+        import pandas as pd
+
+        from apportion.data.encoding import encode
+
+        if self.columns is None:
+            raise DataError(
+                "x is a DataFrame, but the model was trained on arrays.",
+                "Pass arrays like those that it was trained on.",
+            )
+        if not hasattr(x, "columns"):
+            if self.columns.categorical:
+                raise DataError(
+                    f"x is an array, but column {self.columns.categorical[0]!r} is one of "
+                    "categories.",
+                    f"Pass a DataFrame with the columns {', '.join(self.columns.names)}.",
+                )
+            x = pd.DataFrame(np.asarray(x), columns=list(self.columns.names), copy=False)
+        return encode(self.columns, x)
+
+    # --------------------------------------------------------------------------------- files
+
+    def save(self, path: str | PathLike[str], *, about: Mapping[str, Any] | None = None) -> None:
+        """Write the model into one file, whole or not at all.
+
+        Parameters
+        ----------
+        about : mapping, optional
+            Further entries of the header, in types that JSON has.
+        """
+        path = Path(path)
+        if path.is_dir():
+            raise RunError(f"{path} is a folder.", "Pass the path of a file.")
+        for name in self.classes:
+            if not isinstance(name, bool | int | float | str):
+                raise RunError(
+                    f"class {name!r} is a {type(name).__name__}, which a file cannot keep.",
+                    "Class names must be texts or numbers.",
+                )
+        header = {
+            **(about or {}),
+            "classes": list(self.classes),
+            "parts": [dict(part) for part in self.parts],
+            "columns": None if self.columns is None else self.columns.to_dict(),
+            "recipe": getattr(self.net, "recipe", None),
+            "epoch": self.epoch,
+        }
+        weights = {
+            name: tensor.detach().cpu().contiguous().clone()
+            for name, tensor in self.net.state_dict().items()
+        }
+        with replacing(path, RunError) as beside:
+            try:
+                save_file(weights, beside, metadata("model", header))
+            except SafetensorError as error:  # what the system said is in its text alone
+                raise OSError(str(error)) from error
+
+    @classmethod
+    def load(
+        cls, path: str | PathLike[str], *, net: Net | None = None, device: str = "auto"
+    ) -> Model:
+        """Read the model of a file or of a finished run. Nothing in it is ever imported or run.
+
+        Parameters
+        ----------
+        path : path
+            A file that `save` wrote, or the folder of a run.
+        net : nn.Module or callable, optional
+            A net like the one that was trained, or a function that makes one, if that was no net of
+            this library.
+        device : str
+            Where to compute.
+
+        Raises
+        ------
+        RunError
+            If there is no such file, or the weights in it are those of another net.
+        """
+        path = Path(path)
+        if path.is_dir():
+            path = _model_of(Run(path))
+        remedy = "Pass a file that Model.save or LLPClassifier.save wrote, or the folder of a run."
+        with opened(path, "model", framework="pt", remedy=remedy) as (file, header):
+            weights = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+        made = _net(path, header.get("recipe"), net)
+        try:
+            made.load_state_dict(weights)
+        except RuntimeError as error:
+            raise RunError(
+                f"the weights in {path} are those of another net: {error}",
+                "Pass a net like the one that was trained.",
+            ) from error
+        made.eval()
+        return cls(
+            made,
+            header["classes"],
+            header["parts"],
+            columns=columns_of(header),
+            epoch=header["epoch"],
+            device=device,
+        )
+
+    def to_onnx(self, path: str | PathLike[str], *, force: bool = False) -> Path:
+        """Write the model as ONNX, with its normalisation: see `apportion.model.onnx`."""
+        from apportion.model.onnx import write_onnx
+
+        return write_onnx(
+            self.net,
+            path,
+            parts=self.parts,
+            classes=self.classes,
+            columns=self.columns,
+            force=force,
+        )
+
+    def __repr__(self) -> str:
+        name = (getattr(self.net, "recipe", None) or {}).get("net", type(self.net).__name__)
+        return f"Model({name}, {len(self.classes)} classes)"
+
+
+def _as_array(part: Any) -> Any:
+    return part if hasattr(part, "shape") else np.asarray(part)
+
+
+def _model_of(run: Run) -> Path:
+    """Return the file of the selected model of a run, which must have ended."""
+    epochs = run.settings()["train"]["epochs"]
+    if not run.model.is_file():
+        raise RunError(
+            f"{run.folder} is not finished: {len(run.records())} of {epochs} epochs are done, and "
+            "no model is selected yet.",
+            f"Go on with it: apportion train --resume {run.folder}",
+        )
+    return run.model
+
+
+def _net(path: Path, recipe: Any, net: Net | None) -> nn.Module:
+    if net is None:
+        if recipe is None:
+            raise RunError(
+                f"{path} has the weights of a net that is none of apportion's.",
+                "Pass net=: a net like the one that was trained, or a function that makes one.",
+            )
+        return from_recipe(recipe)
+    try:
+        made = net if isinstance(net, nn.Module) else net()
+    except TypeError as error:
+        raise RunError(
+            f"net cannot be called without arguments: {error}.",
+            "Pass a net like the one that was trained, or a function without arguments that makes "
+            "one: the data that it was built for are not there any more.",
+        ) from error
+    if not isinstance(made, nn.Module):
+        raise RunError(
+            f"net returned a {type(made).__name__}.", "The function must return an nn.Module."
+        )
+    return made

@@ -1,0 +1,201 @@
+"""The plan: what follows from the bags alone, each choice with its reason.
+
+All doors ask here, and nothing else decides a default that depends on the data. An option that is
+given always wins. A plan is a value: print it to read it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from apportion.bags.bags import Bags
+from apportion.config import PRESETS, TrainConfig
+from apportion.errors import ConfigError, count, must_be, suggestion
+
+__all__ = [
+    "Choice",
+    "Plan",
+    "available_cores",
+    "check_share",
+    "held_out_share",
+    "kind_of",
+    "make_plan",
+    "preset_options",
+]
+
+SHARE = 0.1  # of the bags, to select the epoch by
+FEWEST_HELD_OUT = 5  # bags: fewer select worse than taking the last epoch
+MOST_SEEN = 3e7  # instances that the net is shown in all epochs together
+
+NETS = {"table": "mlp", "signals": "conv1d", "images": "resnet18"}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A value, and why it was chosen."""
+
+    value: Any
+    reason: str
+
+    def __str__(self) -> str:
+        value = f"{self.value:,}" if isinstance(self.value, int) else self.value
+        return self.reason if value is None else f"{value} ({self.reason})"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a training will use, and why.
+
+    Examples
+    --------
+    >>> bags = Bags.from_rows(np.zeros((600, 3)), np.arange(600) // 20, np.full((30, 2), 0.5))
+    >>> print(make_plan(bags, validation=held_out_share(30)))
+    net         mlp (the instances are rows of a table)
+    method      fpl (the default: Follow the Perturbed Leader)
+    epochs      100 (the default)
+    batch_size  32 (about a hundredth of 600 instances, from 32 to 1,024)
+    validation  0.0 (a tenth of 30 bags is fewer than 5, which select worse than the last epoch)
+    threads     auto (as torch is set)
+    """
+
+    net: Choice
+    method: Choice
+    epochs: Choice
+    batch_size: Choice
+    validation: Choice  # the share of the bags that is held out to select the epoch by
+    threads: Choice
+
+    def config(self, options: Mapping[str, Any]) -> TrainConfig:
+        """Return the configuration of the plan, with further options over it."""
+        threads = None if self.threads.value == "auto" else self.threads.value
+        planned = {
+            "epochs": self.epochs.value,
+            "batch_size": self.batch_size.value,
+            "threads": threads,
+        }
+        given = dict(options)
+        preset = given.pop("preset", None)
+        base: dict[str, Any] = {"weight_decay": 0.1} if preset is None else preset_options(preset)
+        return TrainConfig.from_dict({**base, **planned, **given})
+
+    def reasons(self) -> dict[str, str]:
+        """Return every choice with its reason, as text."""
+        return {name: str(choice) for name, choice in self._choices()}
+
+    def _choices(self) -> Iterator[tuple[str, Choice]]:
+        return ((field.name, getattr(self, field.name)) for field in fields(self))
+
+    def __str__(self) -> str:
+        width = max(len(field.name) for field in fields(self)) + 2
+        return "\n".join(f"{name:<{width}}{choice}" for name, choice in self._choices())
+
+
+def make_plan(
+    train: Bags,
+    *,
+    validation: Choice,
+    net: str | None = None,
+    method: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Plan:
+    """Decide what follows from the training bags.
+
+    Parameters
+    ----------
+    validation : Choice
+        What `held_out_share` decided before the bags were split.
+    net, method : str, optional
+        Their names, if they are given.
+    options : mapping, optional
+        Options of `TrainConfig` that are given, and possibly a `preset`, whose options win over
+        what follows from the bags.
+    """
+    given = {name: value for name, value in (options or {}).items() if value is not None}
+    preset = given.pop("preset", None)
+    known = {} if preset is None else preset_options(preset)
+
+    def chosen(name: str, value: Any, reason: str) -> Choice:
+        if name in given:
+            return Choice(given[name], "given")
+        if known.get(name) is not None:
+            return Choice(known[name], f"the preset {preset!r}")
+        return Choice(value, reason)
+
+    n, kind = train.n_instances, kind_of(train)
+    own_net = f"the instances are {'rows of a table' if kind == 'table' else kind}"
+    return Plan(
+        net=Choice(NETS[kind], own_net) if net is None else Choice(net, "given"),
+        method=Choice("fpl", "the default: Follow the Perturbed Leader")
+        if method is None
+        else Choice(method, "given"),
+        epochs=chosen("epochs", *_epochs(n)),
+        batch_size=chosen(
+            "batch_size", _batch_size(n), f"about a hundredth of {n:,} instances, from 32 to 1,024"
+        ),
+        validation=validation,
+        threads=chosen("threads", "auto", "as torch is set"),
+    )
+
+
+def held_out_share(n_bags: int, asked: float | None = None) -> Choice:
+    """Decide which share of the bags is held out, whole, to select the epoch by.
+
+    Examples
+    --------
+    >>> print(held_out_share(200))
+    0.1 (a tenth of 200 bags selects the epoch)
+    >>> print(held_out_share(20, 0.2))
+    0.2 (given)
+    """
+    if asked is not None:
+        check_share(asked)
+        return Choice(float(asked), "given")
+    tenth = f"a tenth of {count(n_bags, 'bag')}"
+    if round(SHARE * n_bags) < FEWEST_HELD_OUT:
+        fewer = f"is fewer than {FEWEST_HELD_OUT}, which select worse than the last epoch"
+        return Choice(0.0, f"{tenth} {fewer}")
+    return Choice(SHARE, f"{tenth} selects the epoch")
+
+
+def check_share(asked: Any) -> None:
+    """Check a share of bags for validation that is asked for."""
+    number = isinstance(asked, Real) and not isinstance(asked, bool)
+    if asked is not None and not (number and 0 <= float(asked) < 1):
+        raise must_be("the share of bags for validation", "a number from 0 to below 1", asked)
+
+
+def kind_of(bags: Bags) -> str:
+    """Return what the instances are, by their shape: "table", "signals" or "images"."""
+    axes = len(bags.parts[0].shape) if bags.parts else 2
+    return {3: "signals", 4: "images"}.get(axes, "table")
+
+
+def preset_options(name: str) -> dict[str, Any]:
+    """Return the options of a preset."""
+    if name not in PRESETS:
+        raise ConfigError(f"there is no preset {name!r}.", suggestion(str(name), PRESETS))
+    preset = PRESETS[name]
+    return {field.name: getattr(preset, field.name) for field in fields(preset)}
+
+
+def available_cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _batch_size(n_instances: int) -> int:
+    """Return about a hundredth of the instances: a power of two from 32 to 1024."""
+    return int(2 ** np.clip(np.round(np.log2(n_instances / 100)), 5, 10))
+
+
+def _epochs(n_instances: int) -> tuple[int, str]:
+    epochs = int(np.clip(round(MOST_SEEN / n_instances), 20, 100))
+    if epochs == 100:
+        return epochs, "the default"
+    return epochs, f"{n_instances:,} instances: fewer epochs show the net enough of them"

@@ -1,0 +1,45 @@
+"""The record of a training: what every epoch measured, and which was selected."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["History"]
+
+
+@dataclass(eq=False)
+class History:
+    """The record of every epoch, and what came out.
+
+    Examples
+    --------
+    >>> history = History([{"epoch": 1, "loss": 0.7}, {"epoch": 2, "loss": 0.5}], best_epoch=2)
+    >>> history, history["loss"]
+    (History(2 epochs, epoch 2 selected), [0.7, 0.5])
+    """
+
+    records: list[dict[str, Any]] = field(default_factory=list)  # as in log.jsonl
+    best_epoch: int | None = None  # the selected one; None if there was no validation
+    best_error: float = math.inf  # its validation proportion error
+    labels: NDArray[np.int64] | None = None  # (N,) the last pseudo labels, by `Bags.classes`
+
+    @property
+    def n_epochs(self) -> int:
+        """The number of epochs that are done."""
+        return len(self.records)
+
+    def __getitem__(self, name: str) -> list[Any]:
+        """Return one number per epoch: ``history["loss"]``; None where an epoch lacks it."""
+        if name not in {key for record in self.records for key in record}:
+            known = ", ".join(self.records[-1]) if self.records else "nothing"
+            raise KeyError(f"{name!r} is not in the records, which have {known}")
+        return [record.get(name) for record in self.records]
+
+    def __repr__(self) -> str:
+        chosen = "no selection" if self.best_epoch is None else f"epoch {self.best_epoch} selected"
+        return f"History({self.n_epochs} epochs, {chosen})"
