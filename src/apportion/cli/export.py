@@ -5,39 +5,32 @@ from typing import Annotated
 
 import typer
 
+from apportion.errors import must_be
+
 __all__ = ["export"]
 
 
 def export(
-    run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
-    out: Annotated[Path, typer.Argument(help="The file: model.onnx, say.")],
+    run: Annotated[Path, typer.Argument(help="The folder of a finished run, or a model file.")],
+    out: Annotated[Path, typer.Argument(help="The file to write, for example model.onnx.")],
     force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
 ) -> None:
     """Write a trained model as ONNX, with its normalisation.
 
       apportion export runs/a model.onnx
 
-    It takes instances as they were stored, images as bytes say, and gives the
-    probabilities of the classes. The names of the classes are in the file's
-    metadata, and so is what becomes of a table's columns: 'columns' in JSON,
-    and 'encoding', which says in words how to read it.
+    It takes instances as they were stored, for example images as bytes, and
+    returns the probabilities of the classes. The names of the classes are in
+    the file's metadata, and so is what becomes of a table's columns: 'columns'
+    in JSON, and 'encoding', which says in words how to read it.
 
     The packages onnx and onnxscript are needed.
     """
-    from apportion.errors import RunError
-    from apportion.model.onnx import to_onnx
-    from apportion.model.trained import read_trained
+    from apportion.model.model import Model
 
     if out.suffix.lower() != ".onnx":
-        raise RunError(f"{out} is no .onnx by its name.", "Let it end in .onnx.")
-    trained = read_trained(run)
-    to_onnx(
-        trained.model,
-        out,
-        parts=trained.parts,
-        classes=trained.classes,
-        columns=trained.columns,
-        force=force,
-    )
-    size = out.stat().st_size
-    typer.echo(f"Wrote {out}, {size / 2**20:.1f} MiB: {len(trained.classes)} classes.")
+        raise must_be("the file", "called *.onnx", str(out))
+    model = Model.load(run)
+    model.to_onnx(out, force=force)
+    size = out.stat().st_size / 2**20
+    typer.echo(f"Wrote {out}, {size:.1f} MiB: {len(model.classes)} classes.")
