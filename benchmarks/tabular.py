@@ -5,7 +5,7 @@
 
 FOLDER holds UCI's files: adult.data and adult.test, bank-full.csv (with commas) and magic04.data
 (with a line of names). Where there is no official test set, 30 % of the rows are kept for it, drawn
-by the seed. From the others come bags of 32 and of 512 rows, by the protocols `rand` and `random`.
+by the seed. From the others come bags of 32 and of 512 rows, by the protocols `rand` and `shuffle`.
 Every method trains `LLPClassifier` with its defaults on them. Two bounds are given the true labels
 of the same rows: the same network with the same defaults, and logistic regression.
 
@@ -43,7 +43,7 @@ HERE = Path(__file__).parent
 RESULTS, PAGE = HERE / "tabular.jsonl", HERE.parent / "docs" / "tables.md"
 
 NETWORK, LOGISTIC = "network, true labels", "logistic regression, true labels"
-DATASETS, PROTOCOLS, SIZES, SEEDS = ("adult", "bank", "magic"), ("rand", "random"), (32, 512), 3
+DATASETS, PROTOCOLS, SIZES, SEEDS = ("adult", "bank", "magic"), ("rand", "shuffle"), (32, 512), 3
 
 ADULT = [
     "age", "workclass", "fnlwgt", "education", "education-num", "marital-status", "occupation",
@@ -88,7 +88,7 @@ def run(job):
     if protocol == "rand":
         members = dict(enumerate(protocols.rand(labels, size, seed=seed).members))
     else:
-        members = protocols.random(len(labels), size, seed=seed)
+        members = protocols.shuffle(len(labels), size, seed=seed)
     instances = np.concatenate(list(members.values()))
     began = time.perf_counter()
     if method == LOGISTIC:

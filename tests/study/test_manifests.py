@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from apportion.errors import BagError, DataError
 from apportion.study import _manifest_file
 from apportion.study.manifests import Manifest
-from apportion.study.protocols import Drawn, rand, random
+from apportion.study.protocols import Drawn, rand, shuffle
 
 LABELS = np.array(["no", "yes", "maybe"])[np.arange(60) % 3]
 
@@ -129,9 +129,9 @@ NAMES = st.one_of(
 @settings(max_examples=60, deadline=None)
 def test_what_is_saved_comes_back(tmp_path_factory, names, n_rows, size, seed):
     labels = [names[k % len(names)] for k in range(n_rows)]
-    members = random(n_rows, size, seed=seed)
+    members = shuffle(n_rows, size, seed=seed)
     first = Manifest.from_members(
-        members, labels, protocol="random", settings={"size": size}, seed=seed
+        members, labels, protocol="shuffle", settings={"size": size}, seed=seed
     )
     folder = tmp_path_factory.mktemp("manifests")
     first.save(folder / "a.npz")

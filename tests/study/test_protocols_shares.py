@@ -67,7 +67,7 @@ def test_dirichlet_counts_what_it_draws_again():
 
 @pytest.mark.parametrize("alpha", [0, -1, float("nan"), float("inf"), 1e10])
 def test_dirichlet_refuses_an_alpha(alpha):
-    with pytest.raises(BagError, match=r"alpha is .*\n.*up to 1e\+09"):
+    with pytest.raises(BagError, match=r"alpha must be more than 0 and at most 1e\+09; got"):
         dirichlet(LABELS, 10, alpha=alpha, seed=0)
 
 
@@ -170,8 +170,8 @@ def test_clusters_read_a_file_in_parts(monkeypatch, tmp_path):
     [
         (POINTS, {}, ["neither size nor n_bags is given", "mean size"]),
         (POINTS, {"size": 2, "n_bags": 2}, ["both size and n_bags are given"]),
-        (POINTS, {"size": 0}, ["size is 0"]),
-        (POINTS, {"n_bags": 2.5}, ["n_bags is 2.5"]),
+        (POINTS, {"size": 0}, ["size must be", "got 0"]),
+        (POINTS, {"n_bags": 2.5}, ["n_bags must be", "got 2.5"]),
         (POINTS[:5], {"n_bags": 6}, ["6 bags", "5 rows", "5 bags at most"]),
         (POINTS[:5], {"n_bags": 4, "rows": [0, 1]}, ["4 bags", "2 rows"]),
         (POINTS[:5], {"n_bags": 1, "rows": [7]}, ["rows run from 7"]),
