@@ -37,7 +37,7 @@ Ints = NDArray[np.int64]
 class Batch(NamedTuple):
     """Instances that go through the network together."""
 
-    x: Parts  # as the model takes them
+    x: Parts  # as the net takes them
     position: Tensor  # (b,) which they are: positions in `Bags.index`
     progress: Tensor  # () how much of the training is done, from 0 to 1, in float64
 
@@ -78,21 +78,21 @@ class Instances:
         self.proportions = torch.from_numpy(bags.proportions).to(self.device)
 
     @torch.no_grad()
-    def confidence(self, model: nn.Module, precision: torch.dtype, most: int) -> Tensor:
-        """Give conf(x, c, f) of every instance (N, C); each distinct row is computed once."""
-        was_training = model.training
-        model.eval()
+    def confidence(self, net: nn.Module, precision: torch.dtype, most: int) -> Tensor:
+        """Return conf(x, c, f) of every instance (N, C); each distinct row is computed once."""
+        was_training = net.training
+        net.eval()
         found = torch.empty(len(self.distinct), self.bags.n_classes, device=self.device)
         ends = [*range(0, len(found), most), len(found)]
         with torch.autocast(self.device.type, precision, enabled=precision is not torch.float32):
             rows = self.feed.batches(self.distinct, pairwise(ends))
             for (first, end), x in zip(pairwise(ends), rows, strict=True):
-                found[first:end] = model(*x).float().softmax(dim=1)
-        model.train(was_training)
+                found[first:end] = net(*x).float().softmax(dim=1)
+        net.train(was_training)
         return found.index_select(0, self.inverse)
 
     def steps(self, unit: Unit, config: TrainConfig, epoch: int) -> Iterator[Step]:
-        """Give the steps of an epoch. All but x reaches the device once, not step by step."""
+        """Yield the steps of an epoch. All but x reaches the device once, not step by step."""
         shuffle = stream(config.seed, Purpose.SHUFFLE, epoch)
         if unit == "instances":
             position = shuffle.permutation(self.bags.n_instances)
@@ -130,7 +130,7 @@ class Instances:
             yield step
 
     def pieces(self, step: Step, most: int) -> Iterator[tuple[slice, Parts]]:
-        """Give the rows of a step, piece by piece."""
+        """Yield the rows of a step, piece by piece."""
         pieces = step.pieces(most)
         if step.x is not None:
             yield from ((piece, tuple(part[piece] for part in step.x)) for piece in pieces)
