@@ -287,7 +287,7 @@ def drop(name):
         (dict, {"index": np.arange(64.0)}, "Cannot cast"),
         (dict, {"index": np.full(64, 2**64 - 1, np.uint64)}, "holds row -1"),
         (dict, {"index": np.zeros((8, 8), np.uint8)}, "index must be of shape (64,)"),
-        (dict, {"offsets": np.arange(0, 72, 8, np.uint8)[:-1]}, "counts must be of shape (7, 3)"),
+        (dict, {"offsets": np.arange(8, dtype=np.uint8)}, "counts must be of shape (7, 3)"),
         (dict, {"offsets": np.zeros(0, np.uint8)}, "counts must be"),
         (dict, {"offsets": np.array(3)}, "offsets must be of shape (1,)"),
         (dict, {"offsets": np.full(9, 2**63, np.uint64)}, "twice"),
