@@ -221,7 +221,10 @@ def _job(
 
 
 def _config(cell: Cell, device: str) -> TrainConfig:
-    return TrainConfig.preset("paper", epochs=cell.epochs, seed=cell.seed, device=device)
+    every = max(1, cell.epochs // 10)  # on a GPU a checkpoint takes about as long as an epoch
+    return TrainConfig.preset(
+        "paper", epochs=cell.epochs, seed=cell.seed, device=device, checkpoint_every=every
+    )
 
 
 def _left(folder: Path, config: TrainConfig) -> float:
