@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from apportion.errors import ConfigError
+from apportion.errors import ConfigError, DataError
 from apportion.study.datasets import benchmarks
 from apportion.study.datasets.benchmarks import Benchmark, digits
 
