@@ -19,8 +19,7 @@ protocol makes bags from the first pool with `seed`, and from the second with ``
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,24 +27,10 @@ from typing import Any
 import numpy as np
 
 from apportion.bags.counts import counts_from_proportions
-from apportion.errors import (
-    BagError,
-    ConfigError,
-    DataError,
-    Option,
-    count,
-    listing,
-    must_be,
-    suggestion,
-)
+from apportion.errors import BagError, ConfigError, DataError, Option, count, listing, suggestion
 from apportion.study import protocols
 from apportion.study._pool import Ints, rows_by_class
-from apportion.study._table_files import (
-    LabelledTable,
-    check_folder,
-    read_labelled,
-    write_tables,
-)
+from apportion.study._table_files import LabelledTable, check_folder, read_labelled, write_tables
 from apportion.study.clusters import clusters
 from apportion.study.manifests import Manifest
 
@@ -76,51 +61,42 @@ class BagRecipe:
     def __post_init__(self) -> None:
         """Check that the options go together."""
         chosen = f"the protocol {self.protocol}"
+        problem: Any
+        remedy: Any
         if self.protocol not in PROTOCOLS:
-            raise ConfigError(
-                f"there is no protocol {self.protocol!r}.", suggestion(self.protocol, PROTOCOLS)
+            problem = f"there is no protocol {self.protocol!r}."
+            remedy = suggestion(self.protocol, PROTOCOLS)
+        elif self.protocol == "dirichlet" and self.alpha is None:
+            problem = f"{chosen} needs alpha."
+            equally = (
+                " for proportions that are all equally likely, less for bags that differ more."
             )
-        if self.protocol == "dirichlet" and self.alpha is None:
-            raise ConfigError(
-                f"{chosen} needs alpha.",
-                (
-                    "Pass ",
-                    _option("alpha", 1),
-                    " for proportions that are all equally likely, less for bags that differ more.",
-                ),
+            remedy = "Pass ", _option("alpha", 1), equally
+        elif self.protocol != "dirichlet" and self.alpha is not None:
+            problem = f"{chosen} takes no ", _option("alpha", self.alpha), "."
+            remedy = "Leave it out, or pass ", _option("protocol", "dirichlet"), "."
+        elif self.protocol == "clusters" and (self.size is None) == (self.n_bags is None):
+            given = "neither" if self.size is None else "both"
+            problem = f"{chosen} takes a size or a number of bags; got {given}."
+            remedy = "Pass ", _option("size", 64), " on average, or ", _option("n_bags", 100), "."
+        elif self.protocol != "clusters" and self.size is None:
+            problem = f"{chosen} needs a size."
+            remedy = "Pass the number of rows of each bag, for example ", _option("size", 64), "."
+        elif self.protocol == "shuffle" and self.n_bags is not None:
+            problem = f"{chosen} takes no ", _option("n_bags", self.n_bags), "."
+            remedy = "It puts every row into one bag: the size alone decides how many there are."
+        elif self.valid is not None and not 0 < self.valid < 1:
+            problem = f"valid must be between 0 and 1; got {self.valid:g}."
+            remedy = "Pass a share of the rows."
+        elif self.valid is not None and self.n_bags == 1:
+            problem = (
+                _option("valid", self.valid),
+                " needs a bag of its own, but there is 1 in all.",
             )
-        if self.protocol != "dirichlet" and self.alpha is not None:
-            raise ConfigError(
-                (f"{chosen} takes no ", _option("alpha", self.alpha), "."),
-                ("Leave it out, or pass ", _option("protocol", "dirichlet"), "."),
-            )
-        if self.protocol == "clusters":
-            if (self.size is None) == (self.n_bags is None):
-                given = "neither" if self.size is None else "both"
-                raise ConfigError(
-                    f"{chosen} takes a size or a number of bags; got {given}.",
-                    ("Pass ", _option("size", 64), " on average, or ", _option("n_bags", 100), "."),
-                )
-        elif self.size is None:
-            raise ConfigError(
-                f"{chosen} needs a size.",
-                ("Pass the number of rows of each bag, for example ", _option("size", 64), "."),
-            )
-        if self.protocol == "shuffle" and self.n_bags is not None:
-            raise ConfigError(
-                (f"{chosen} takes no ", _option("n_bags", self.n_bags), "."),
-                "It puts every row into one bag: the size alone decides how many there are.",
-            )
-        if self.valid is not None and not 0 < self.valid < 1:
-            raise must_be("valid", "between 0 and 1, a share of the rows", self.valid)
-        if self.valid is not None and self.n_bags == 1:
-            raise ConfigError(
-                (
-                    _option("valid", self.valid),
-                    " needs a bag of its own, but there is 1 bag in all.",
-                ),
-                ("Pass at least ", _option("n_bags", 2), ", or leave valid out."),
-            )
+            remedy = "Pass at least ", _option("n_bags", 2), ", or leave valid out."
+        else:
+            return
+        raise ConfigError(problem, remedy)
 
 
 def _option(name: str, value: object) -> Option:
@@ -211,9 +187,12 @@ def bag_table(
     read = read_labelled(table, label, names=names, keep_label=keep_label)
     check_folder(folder, table, force=force)
     manifests = {}
-    for number, (split, pool) in enumerate(_cut(read, recipe).items()):
-        with _about(table):
+    try:
+        for number, (split, pool) in enumerate(_cut(read, recipe).items()):
             manifests[split] = _make(read, recipe, split, pool, recipe.seed + number)
+    except BagError as error:
+        error.about(str(table))
+        raise
     rows_file = write_tables(folder, read, manifests)
     for split, manifest in manifests.items():
         manifest.save(
@@ -222,26 +201,14 @@ def bag_table(
     return BaggedTable(table, label, folder, rows_file, keep_label, manifests)
 
 
-@contextmanager
-def _about(table: Path) -> Iterator[None]:
-    """Name the table in errors of bags that are made from it."""
-    try:
-        yield
-    except BagError as error:
-        error.about(str(table))
-        raise
-
-
 def _cut(table: LabelledTable, recipe: BagRecipe) -> dict[str, Ints]:
     """Return the rows of each split, and check that each has rows of every class."""
     n_rows = len(table.truth)
-    with _about(table.path):
-        held = rows_by_class(table.truth, None)
-        parts = {"train": np.arange(n_rows)}
-        if recipe.valid is not None:
-            shares = (1 - recipe.valid, recipe.valid)
-            cut = protocols.pools(n_rows, shares, seed=recipe.seed)
-            parts = dict(zip(("train", "valid"), cut, strict=True))
+    held = rows_by_class(table.truth, None)
+    parts = {"train": np.arange(n_rows)}
+    if recipe.valid is not None:
+        cut = protocols.pools(n_rows, (1 - recipe.valid, recipe.valid), seed=recipe.seed)
+        parts = dict(zip(("train", "valid"), cut, strict=True))
     if len(held) < 2:
         raise DataError(
             f"column {table.label!r} of {table.path} has 1 class, {next(iter(held))!r}.",
@@ -291,14 +258,8 @@ def _describe(split: str, manifest: Manifest, start: int) -> list[str]:
     size = f"{least:,}" if least == largest else f"{least:,} – {median:,g} – {largest:,}"
     shares = manifest.counts / np.diff(manifest.offsets)[:, None]
     spreads = [
-        f"{name} {low:.2f} – {middle:.2f} – {high:.2f}"
-        for name, low, middle, high in zip(
-            manifest.classes,
-            shares.min(axis=0),
-            np.median(shares, axis=0),
-            shares.max(axis=0),
-            strict=True,
-        )
+        f"{name} {own.min():.2f} – {np.median(own):.2f} – {own.max():.2f}"
+        for name, own in zip(manifest.classes, shares.T, strict=True)
     ]
     last = start + manifest.n_bags - 1
     unused = manifest.n_rows - len(np.unique(manifest.index))
