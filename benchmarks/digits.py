@@ -10,18 +10,20 @@ runs in one thread, `--jobs` of them at a time; those that are in `--cache` are 
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import sys
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from apportion.methods.pseudo_labels import OnlinePseudoLabels
 from apportion.methods.registry import METHODS
 from apportion.study.demo import SUPERVISED, trial
+from apportion.study.results import add_result, provenance, read_results
 
+KEY = ("method", "seed", "n_bags", "epochs", "eta")
 BAGS = (5, 10, 40)
 EPOCHS = (25, 50, 100, 200, 400)
 RATES = (0, 1 / 400, 2 / 400, 5 / 400, 10 / 400, 20 / 400)  # η / epochs
@@ -30,26 +32,25 @@ RATES = (0, 1 / 400, 2 / 400, 5 / 400, 10 / 400, 20 / 400)  # η / epochs
 def run(job):
     method, seed, n_bags, epochs, eta = job
     logging.getLogger("apportion").setLevel(logging.ERROR)
+    torch.set_num_threads(1)
     chosen = method if eta is None else OnlinePseudoLabels(eta=eta)
-    return 100 * trial(chosen, seed, n_bags=n_bags, epochs=epochs, threads=1).accuracy
+    accuracy = 100 * trial(chosen, seed, n_bags=n_bags, epochs=epochs).accuracy
+    return {**dict(zip(KEY, job, strict=True)), "accuracy": accuracy, **provenance("cpu")}
 
 
 def results(jobs, workers, cache):
-    """Run what is not in the cache yet; give {job: accuracy}."""
-    done = {}
-    if cache and cache.exists():
-        lines = [json.loads(line) for line in cache.read_text().splitlines()]
-        done = {tuple(job): accuracy for job, accuracy in lines}
+    """Run what is not in the cache yet; return {job: accuracy}."""
+    lines = read_results(cache, (*KEY, "accuracy")) if cache else []
+    done = {tuple(line[name] for name in KEY): line["accuracy"] for line in lines}
     todo = [job for job in jobs if job not in done]
     with ProcessPoolExecutor(workers) as pool:
         running = {pool.submit(run, job): job for job in todo}
         for n, future in enumerate(as_completed(running), 1):
-            job = running[future]
-            done[job] = future.result()
+            line = future.result()
+            done[running[future]] = line["accuracy"]
             print(f"\r{n}/{len(todo)} trials", end="", file=sys.stderr, flush=True)
             if cache:
-                with cache.open("a") as file:
-                    file.write(json.dumps([job, done[job]]) + "\n")
+                add_result(cache, line)
     return done
 
 

@@ -31,7 +31,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from apportion import Bags, OnlinePseudoLabels, TrainConfig, fit, fit_many
+from apportion import Bags, Job, OnlinePseudoLabels, TrainConfig, fit, fit_many
 from apportion.engine.device import device_for, precision_for
 from apportion.nets.normalized import Normalized
 from apportion.nets.resnet import resnet18
@@ -116,16 +116,7 @@ def ours(train, valid, config, method="fpl"):
 def together(train, valid, config, n):
     """The seconds of an epoch of one of several runs: time over run-epochs while all are at it."""
     clocks = [Clock() for _ in range(n)]
-    jobs = [
-        {
-            "model": network("cpu"),
-            "train": train,
-            "valid": valid,
-            "config": config,
-            "on_epoch": clock,
-        }
-        for clock in clocks
-    ]
+    jobs = [Job(network("cpu"), train, valid, config=config, on_epoch=clock) for clock in clocks]
     fit_many(jobs, at_once=n, progress=False)
     first = max(clock.ends[WARM_UP - 1] for clock in clocks)
     last = min(clock.ends[-1] for clock in clocks)

@@ -29,7 +29,7 @@ def measure(n, size, classes, epochs, batch_size, columns, streamed=None):
     """Train; give the median seconds of an epoch by phases, and the bytes beyond the data."""
     from apportion import Bags, TrainConfig, fit
     from apportion.nets.build import build
-    from apportion.study.protocols import random
+    from apportion.study.protocols import shuffle
 
     logging.getLogger("apportion").setLevel(logging.ERROR)
     rng = np.random.default_rng(0)
@@ -41,7 +41,7 @@ def measure(n, size, classes, epochs, batch_size, columns, streamed=None):
             np.save(Path(folder, "x.npy"), x)
             memory = x.nbytes / 2 / 2**30 if streamed else None
             x = np.load(Path(folder, "x.npy"), mmap_mode="r")
-        members = random(n, size, seed=0)
+        members = shuffle(n, size, seed=0)
         bags = Bags.from_members(x, members, truth=labels, classes=range(classes))
         model = build("mlp", bags)
         config = TrainConfig(epochs=epochs, batch_size=batch_size, device_memory_gib=memory)

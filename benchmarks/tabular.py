@@ -4,21 +4,19 @@
     python benchmarks/tabular.py --render
 
 FOLDER holds UCI's files: adult.data and adult.test, bank-full.csv (with commas) and magic04.data
-(with a line of names). Where there is no official test set, 30 % of the rows are kept for it, drawn
-by the seed. From the others come bags of 32 and of 512 rows, by the protocols `rand` and `random`.
+(with a header row). Where there is no official test set, 30 % of the rows are kept for it, drawn by
+the seed. From the others come bags of 32 and of 512 rows, by the protocols `rand` and `shuffle`.
 Every method trains `LLPClassifier` with its defaults on them. Two bounds are given the true labels
 of the same rows: the same network with the same defaults, and logistic regression.
 
-Each training appends a line to benchmarks/tabular.jsonl, and is not repeated. `--render` makes the
+Each training adds a line to benchmarks/tabular.jsonl, and is not repeated. `--render` makes the
 tables of docs/tables.md from these lines alone. Every training runs in one thread.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import logging
-import platform
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -38,12 +36,14 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from apportion import METHODS, Bags, LLPClassifier
 from apportion.data.encoding import encode, learn_columns
 from apportion.study import protocols
+from apportion.study.results import add_result, provenance, read_results
 
 HERE = Path(__file__).parent
+KEY = ("dataset", "protocol", "bag_size", "seed", "method")
 RESULTS, PAGE = HERE / "tabular.jsonl", HERE.parent / "docs" / "tables.md"
 
 NETWORK, LOGISTIC = "network, true labels", "logistic regression, true labels"
-DATASETS, PROTOCOLS, SIZES, SEEDS = ("adult", "bank", "magic"), ("rand", "random"), (32, 512), 3
+DATASETS, PROTOCOLS, SIZES, SEEDS = ("adult", "bank", "magic"), ("rand", "shuffle"), (32, 512), 3
 
 ADULT = [
     "age", "workclass", "fnlwgt", "education", "education-num", "marital-status", "occupation",
@@ -88,7 +88,7 @@ def run(job):
     if protocol == "rand":
         members = dict(enumerate(protocols.rand(labels, size, seed=seed).members))
     else:
-        members = protocols.random(len(labels), size, seed=seed)
+        members = protocols.shuffle(len(labels), size, seed=seed)
     instances = np.concatenate(list(members.values()))
     began = time.perf_counter()
     if method == LOGISTIC:
@@ -113,8 +113,7 @@ def run(job):
         "auc": round(float(roc_auc_score(truth == classes[1], positive)), 5),
         "accuracy": round(float(accuracy_score(truth == classes[1], positive > 0.5)), 5),
         "seconds": round(time.perf_counter() - began, 1),
-        "hardware": f"{platform.machine()}, one thread",
-        "versions": {"python": platform.python_version(), "torch": str(torch.__version__)},
+        **provenance("cpu"),
     }
 
 
@@ -128,13 +127,11 @@ def _logistic(frame: pd.DataFrame):
 
 
 def recorded() -> list[dict]:
-    return (
-        [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
-    )
+    return read_results(RESULTS, KEY)
 
 
 def key(line: dict) -> tuple:
-    return tuple(line[n] for n in ("dataset", "protocol", "bag_size", "seed", "method"))
+    return tuple(line[name] for name in KEY)
 
 
 def render(lines: list[dict]) -> str:
@@ -197,8 +194,7 @@ def main() -> None:
         running = [pool.submit(run, job) for job in jobs]
         for n, future in enumerate(as_completed(running), 1):
             line = future.result()
-            with RESULTS.open("a") as file:
-                file.write(json.dumps(line) + "\n")
+            add_result(RESULTS, line)
             print(f"{n}/{len(jobs)}", *key(line), line["auc"], line["seconds"], flush=True)
     return None
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:  # the same names, as type checkers read them
     from apportion.methods.vat import VirtualAdversarial as VirtualAdversarial
     from apportion.runs.run import Run as Run
     from apportion.training.fit import fit as fit
+    from apportion.training.many import Job as Job
     from apportion.training.many import fit_many as fit_many
     from apportion.training.session import History as History
 
@@ -50,6 +51,7 @@ _HOME = {
     "Assignment": "labels.assign",
     "Bags": "bags.bags",
     "History": "training.session",
+    "Job": "training.many",
     "LLPClassifier": "estimator.classifier",
     "Method": "methods.base",
     "OnlinePseudoLabels": "methods.pseudo_labels",

@@ -14,8 +14,8 @@ import pytest
 from typer.testing import CliRunner
 
 import apportion
-from apportion import plan
 from apportion import __main__ as front_door
+from apportion import plan
 from apportion.cli import app as cli
 from apportion.cli import doctor as _doctor
 

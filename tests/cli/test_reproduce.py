@@ -79,7 +79,7 @@ def test_rendering_needs_neither_data_nor_training(tmp_path):
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        (["--seeds", "1,a"], "seeds is '1,a'"),
+        (["--seeds", "1,a"], "seeds must be integers, e.g. 0,1,2; got '1,a'"),
         (["--only", "methd=fpl"], "cells have no 'methd'"),
         (["--next", "--data", "nowhere"], "data_batch_1.bin is missing"),
     ],

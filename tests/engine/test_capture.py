@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from apportion import METHODS, Bags, ConfigError, TrainConfig, fit, fit_many
+from apportion import METHODS, Bags, ConfigError, Job, TrainConfig, fit, fit_many
 from apportion.engine import step as step_module
 from apportion.engine.batches import Batch, Instances, Step, Unit, place
 from apportion.engine.capture import CapturedStep, as_recorded
@@ -270,7 +270,7 @@ def test_streamed_instances_give_the_training_of_resident_ones(steps, tmp_path):
 def test_many_runs_at_once_are_what_they_are_alone(name, steps):
     bags = toy_bags((16,) * 12)
 
-    def job(seed: int) -> dict[str, Any]:
+    def job(seed: int) -> Job:
         config = TrainConfig(
             epochs=4,
             batch_size=32,
@@ -282,13 +282,13 @@ def test_many_runs_at_once_are_what_they_are_alone(name, steps):
             learning_rate=1e-4,
             augment=("noise",),
         )
-        model = toy_network(bags, seed=seed, dropout=0.3)
-        return {"model": model, "train": bags, "valid": bags, "method": name, "config": config}
+        net = toy_network(bags, seed=seed, dropout=0.3)
+        return Job(net, bags, bags, method=name, config=config)
 
     jobs, alone = [job(seed) for seed in range(6)], [job(seed) for seed in range(6)]
     histories = fit_many(jobs, at_once=3)
     for history, mine in zip(histories, alone, strict=True):
-        wanted = fit(**mine)
+        wanted = fit(mine.net, mine.train, mine.valid, method=mine.method, config=mine.config)
         assert history["loss"] == pytest.approx(wanted["loss"], rel=1e-3)
         for weight, value in wanted.last.items():
             torch.testing.assert_close(history.last[weight], value, rtol=1e-3, atol=1e-4)

@@ -103,7 +103,7 @@ def taken(stepper: Stepper, step: Step, seed: int = 1) -> tuple[float, list[Any]
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         loss = stepper(step)
-    return loss.item(), [p.grad.clone() for p in stepper.model.parameters() if p.grad is not None]
+    return loss.item(), [p.grad.clone() for p in stepper.net.parameters() if p.grad is not None]
 
 
 def assert_same_gradients(found: list[Any], wanted: list[Any], tolerance: float = 1e-6) -> None:

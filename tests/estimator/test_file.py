@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from apportion.model.trained import save_columns
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import nn
@@ -17,7 +18,6 @@ from apportion.data.encoding import encode, learn_columns
 from apportion.engine.device import own_threads
 from apportion.errors import DataError, RunError
 from apportion.methods.base import describe
-from apportion.model.trained import save_columns
 from apportion.nets.build import build
 
 

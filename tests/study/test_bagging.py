@@ -53,7 +53,7 @@ def bag(*arguments, table="people.csv", label="income", code=0):
     [
         ("--size", 16),
         ("--protocol", "rand", "--size", 16, "--n-bags", 9, "--seed", 4),
-        ("--protocol", "random", "--size", 16),
+        ("--protocol", "shuffle", "--size", 16),
         ("--protocol", "dirichlet", "--alpha", 0.5, "--size", 16),
         ("--protocol", "clusters", "--n-bags", 9),
         ("--protocol", "clusters", "--size", 30),
@@ -64,7 +64,7 @@ def bag(*arguments, table="people.csv", label="income", code=0):
 def test_bag_writes_files_that_agree(people, options, form, valid):
     out = bag(*options, *valid, table=f"people.{form}")
     splits = ["train", "valid"] if valid else ["train"]
-    names = {f"rows.{form}", "proportions.csv", *(f"{split}.npz" for split in splits)}
+    names = {f"rows.{form}", "proportions.csv", *(f"{split}.safetensors" for split in splits)}
     assert {path.name for path in Path("bags").iterdir()} == names
     assert all(name in out for name in names)
     as_text = {"postcode": str}
@@ -88,7 +88,7 @@ def test_bag_writes_files_that_agree(people, options, form, valid):
     # So are the manifests, with the rows of the table.
     index = []
     for name in splits:
-        manifest = Manifest.load(f"bags/{name}.npz")
+        manifest = Manifest.load(f"bags/{name}.safetensors")
         made = manifest.bags(people[["age"]].to_numpy(), people["income"])
         own = bags[(split == name).to_numpy()]
         assert made.counts.tolist() == own.counts.tolist()
@@ -103,7 +103,7 @@ def test_bag_makes_what_the_protocols_make(people):
     bag("--size", 16, "--valid", 0.3, "--n-bags", 10, "--seed", 5)
     train, valid = protocols.pools(300, (0.7, 0.3), seed=5)
     for name, pool, n_bags, seed in (("train", train, 7, 5), ("valid", valid, 3, 6)):
-        manifest = Manifest.load(f"bags/{name}.npz")
+        manifest = Manifest.load(f"bags/{name}.safetensors")
         drawn = protocols.rand(people["income"], 16, n_bags, rows=pool, seed=seed)
         assert manifest.index.tolist() == drawn.members.ravel().tolist()
         assert (manifest.protocol, manifest.seed) == ("rand", seed)
@@ -118,20 +118,20 @@ def test_bag_prints_what_it_made_and_what_is_next(people):
     out = bag("--size", 120, "--valid", 0.4, "--seed", 1, table="more.csv")
     assert "more.csv: 320 rows, 2 classes in column 'income'." in out
     assert "bags      2 (0 to 1) of 120 rows" in out
-    redrawn = Manifest.load("bags/train.npz").redrawn
+    redrawn = Manifest.load("bags/train.safetensors").redrawn
     assert redrawn > 0
     assert f"redrawn   {redrawn} draws" in out
     shares = pd.read_csv("bags/proportions.csv").query("split == 'train'")["<=50K"]
     assert f"<=50K {shares.min():.2f} – {shares.median():.2f} – {shares.max():.2f}" in out
     assert "spread" in out
     assert "apportion train bags/rows.csv --proportions bags/proportions.csv" in out
-    assert Manifest.load("bags/train.npz").sha256[:16] in out
+    assert Manifest.load("bags/train.safetensors").sha256[:16] in out
 
 
 def test_bag_reads_labels_as_pandas_does(people):
     people.assign(income=np.arange(300) % 11).to_csv("people.csv", index=False)
     bag("--size", 30)
-    assert Manifest.load("bags/train.npz").classes == tuple(range(11))
+    assert Manifest.load("bags/train.safetensors").classes == tuple(range(11))
     assert list(pd.read_csv("bags/proportions.csv")) == ["bag", *map(str, range(11))]
 
 
@@ -161,12 +161,12 @@ def test_bag_replaces_bags_only_if_forced(people):
     bag("--size", 16, "--valid", 0.3, table="people.parquet")
     before = {path.name: path.read_bytes() for path in Path("bags").iterdir()}
     err = bag("--size", 8, code=1)
-    assert "--out bags has 4 files already" in err
+    assert "bags already has 4 files" in err
     assert "--force" in err
     assert {path.name: path.read_bytes() for path in Path("bags").iterdir()} == before
     bag("--size", 8, "--force")
     left = {path.name for path in Path("bags").iterdir()}
-    assert left == {"rows.csv", "proportions.csv", "train.npz"}
+    assert left == {"rows.csv", "proportions.csv", "train.safetensors"}
 
 
 def test_bag_never_replaces_its_own_table(people):
@@ -190,19 +190,28 @@ def test_bag_never_replaces_its_own_table(people):
         ({"table": "bag.csv"}, ["bag.csv has a column 'bag'", "Rename"]),
         ({"table": "gaps.csv"}, ["'income' of gaps.csv lacks 2 of 300 labels", "row 7 ", "Fill"]),
         ({"table": "split.csv"}, ["split.csv has a class 'split'", "Rename"]),
-        ({"table": "one.csv"}, ["one.csv has 1 class, 'same'", "--label"]),
+        ({"table": "one.csv"}, ["one.csv has 1 class, 'same'", "Choose the column"]),
         ({"table": "rare.csv", "with": ("--valid", 0.3)}, ["class 'rare' of rare.csv has 1 row"]),
         ({"with": ("--size", 301)}, ["people.csv: a bag of 301 rows", "class '>50K' "]),
-        ({"with": ("--protocol", "randm")}, ["no protocol 'randm'", "Did you mean 'random'?"]),
-        ({"with": ("--protocol", "dirichlet")}, ["dirichlet needs --alpha"]),
-        ({"with": ("--protocol", "dirichlet", "--alpha", 0)}, ["people.csv: alpha is 0.0"]),
-        ({"with": ("--alpha", 1)}, ["rand takes no --alpha (1)"]),
-        ({"with": ("--protocol", "random", "--n-bags", 3)}, ["random takes no --n-bags (3)"]),
-        ({"with": ("--protocol", "clusters", "--n-bags", 3)}, ["--size 8 and --n-bags 3"]),
-        ({"with": ("--valid", 1.5)}, ["--valid is 1.5", "between 0 and 1"]),
+        ({"with": ("--protocol", "shufle")}, ["no protocol 'shufle'", "Did you mean 'shuffle'?"]),
+        ({"with": ("--protocol", "dirichlet")}, ["dirichlet needs alpha", "Pass --alpha 1 "]),
+        (
+            {"with": ("--protocol", "dirichlet", "--alpha", 0)},
+            ["people.csv: alpha must be more than 0", "got 0.0"],
+        ),
+        ({"with": ("--alpha", 1)}, ["rand takes no --alpha 1.0", "--protocol dirichlet"]),
+        ({"with": ("--protocol", "shuffle", "--n-bags", 3)}, ["shuffle takes no --n-bags 3."]),
+        (
+            {"with": ("--protocol", "clusters", "--n-bags", 3)},
+            ["takes a size or a number of bags; got both", "--n-bags 100"],
+        ),
+        ({"with": ("--valid", 1.5)}, ["valid must be between 0 and 1", "got 1.5"]),
         ({"with": ("--valid", 0.001)}, ["people.csv: 300 rows", "pool 1 empty"]),
-        ({"with": ("--valid", 0.5, "--n-bags", 1)}, ["--n-bags is 1"]),
-        ({"with": ("--out", "people.csv")}, ["--out people.csv is a file"]),
+        (
+            {"with": ("--valid", 0.5, "--n-bags", 1)},
+            ["--valid 0.5 needs a bag", "at least --n-bags 2"],
+        ),
+        ({"with": ("--out", "people.csv")}, ["people.csv is a file"]),
         ({"table": "holes.csv", "with": CLUSTERS}, ["'age' of holes.csv lacks 1 values"]),
         ({"table": "words.csv", "with": CLUSTERS}, ["words.csv has 0 columns of numbers"]),
     ],
@@ -233,7 +242,8 @@ def test_bag_refuses_with_a_message(people, options, facts):
 
 
 def test_bag_says_that_a_size_is_needed(people):
-    assert "rand needs --size" in bag(code=1)
+    assert "rand needs a size" in (err := bag(code=1))
+    assert "--size 64" in err
 
 
 def test_bag_help_teaches_by_example():

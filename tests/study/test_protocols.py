@@ -17,7 +17,7 @@ from apportion.bags.bags import Bags
 from apportion.bags.counts import counts_from_proportions
 from apportion.errors import BagError
 from apportion.study import protocols
-from apportion.study.protocols import Drawn, pools, rand, random
+from apportion.study.protocols import Drawn, pools, rand, shuffle
 
 LABELS = np.random.default_rng(9).permutation(np.repeat(np.arange(10), 50))
 SCARCE = np.repeat([0, 1], [3, 30])
@@ -178,7 +178,7 @@ def test_rand_takes_all_rows_where_a_bag_needs_them():
 def test_everything_is_decided_by_the_seed():
     def everything(seed):
         drawn = rand(SCARCE, 10, seed=seed)
-        dealt = [rows.tolist() for rows in random(33, 10, seed=seed).values()]
+        dealt = [rows.tolist() for rows in shuffle(33, 10, seed=seed).values()]
         cut = [rows.tolist() for rows in pools(33, (0.5, 0.5), seed=seed)]
         return drawn.members.tolist(), dealt, cut, drawn.redrawn
 
@@ -200,7 +200,7 @@ def test_the_order_of_the_pool_does_not_matter():
     pool = pools(len(LABELS), (0.5, 0.5), seed=0)[0]
     one, other = (rand(LABELS, 10, rows=rows, seed=0).members for rows in (pool, pool[::-1]))
     assert np.array_equal(one, other)
-    bags = [random(len(LABELS), 10, rows=rows, seed=0)[3].tolist() for rows in (pool, pool[::-1])]
+    bags = [shuffle(len(LABELS), 10, rows=rows, seed=0)[3].tolist() for rows in (pool, pool[::-1])]
     assert bags[0] == bags[1]
 
 
@@ -222,13 +222,13 @@ def test_rand_takes_labels_of_every_kind():
         assert np.array_equal(rand(labels, 10, seed=0).members, expected)
 
 
-# ------------------------------------------------------------------------------- random and pools
+# ------------------------------------------------------------------------------- shuffle and pools
 
 
 @given(st.integers(1, 60), st.integers(1, 70), st.integers(0, 2**32))
 @settings(max_examples=100)
-def test_random_puts_every_row_into_one_bag(n_rows, size, seed):
-    members = random(n_rows, size, seed=seed)
+def test_shuffle_puts_every_row_into_one_bag(n_rows, size, seed):
+    members = shuffle(n_rows, size, seed=seed)
     assert list(members) == list(range(-(-n_rows // size)))
     *full, last = members.values()
     assert all(len(rows) == size for rows in full)
@@ -237,16 +237,16 @@ def test_random_puts_every_row_into_one_bag(n_rows, size, seed):
     assert all(rows.dtype == np.int64 for rows in members.values())
 
 
-def test_random_takes_the_rows_of_a_pool():
-    members = random(20, 3, rows=[1, 3, 5, 7, 11, 13, 17], seed=0)
+def test_shuffle_takes_the_rows_of_a_pool():
+    members = shuffle(20, 3, rows=[1, 3, 5, 7, 11, 13, 17], seed=0)
     assert sorted(np.concatenate(list(members.values())).tolist()) == [1, 3, 5, 7, 11, 13, 17]
     assert [len(rows) for rows in members.values()] == [3, 3, 1]
     bags = Bags.from_members(np.eye(20), members, truth=["a", "b"] * 10)
     assert bags.sizes.tolist() == [3, 3, 1]
 
 
-def test_random_shuffles():
-    first = np.array([random(8, 4, seed=seed)[0] for seed in range(2000)])
+def test_shuffle_shuffles():
+    first = np.array([shuffle(8, 4, seed=seed)[0] for seed in range(2000)])
     assert first.mean(axis=0) == pytest.approx(3.5, abs=0.25)  # at every place, so not sorted
     assert np.bincount(first.ravel()) / 2000 == pytest.approx(0.5, abs=0.06)
 
@@ -289,16 +289,16 @@ def test_pools_are_cut_at_random():
             ["a bag of 4 rows", "from 3 rows", "class 'b' 1 row · class 'a' 2 rows", "3 at most"],
         ),
         (SCARCE, 30, {"rows": range(20)}, ["a bag of 30 rows", "from 20 rows"]),
-        (["a", "b"], 0, {}, ["size is 0", "1 or more"]),
-        (["a", "b"], 1.5, {}, ["size is 1.5", "whole"]),
-        (["a", "b"], 1, {"n_bags": 0}, ["n_bags is 0"]),
+        (["a", "b"], 0, {}, ["size must be an integer ≥ 1; got 0"]),
+        (["a", "b"], 1.5, {}, ["size must be an integer ≥ 1; got 1.5"]),
+        (["a", "b"], 1, {"n_bags": 0}, ["n_bags must be", "got 0"]),
         ([], 1, {}, ["labels are of shape (0,)"]),
         ([["a"], ["b"]], 1, {}, ["labels are of shape (2, 1)"]),
         (["a", 1, "b"], 1, {}, ["cannot be put in order", "strings or all numbers"]),
         (["a", None, "b"], 1, {}, ["cannot be put in order", "without a label"]),
         ([1.0, 2.0, np.nan], 1, {}, ["label of row 2 is missing"]),
         (np.array([1.0, np.nan, 2.0]), 1, {"rows": [2, 1]}, ["label of row 1 is missing"]),
-        (["a", "b"], 1, {"rows": [0, 2]}, ["rows run from 0 to 2", "2 rows", "between 0 and 1"]),
+        (["a", "b"], 1, {"rows": [0, 2]}, ["rows run from 0 to 2", "2 rows", "from 0 to 1."]),
         (["a", "b"], 1, {"rows": [-1, 1]}, ["rows run from -1 to 1"]),
         (["a", "b"], 1, {"rows": [1, 0, 1]}, ["row 1 is in rows twice"]),
         (["a", "b"], 1, {"rows": []}, ["rows are of shape (0,)"]),
@@ -337,20 +337,20 @@ def test_many_classes_are_not_all_listed():
 @pytest.mark.parametrize(
     ("call", "facts"),
     [
-        (lambda: random(0, 1, seed=0), ["n_rows is 0"]),
-        (lambda: random(5, -1, seed=0), ["size is -1"]),
-        (lambda: random(["a", "b"], 1, seed=0), ["n_rows is ['a', 'b']"]),  # type: ignore[arg-type]
-        (lambda: random(5, 2, rows=[0, 5], seed=0), ["rows run from 0 to 5", "5 rows"]),
-        (lambda: random(5, 2, rows=[3, 3], seed=0), ["row 3 is in rows twice"]),
+        (lambda: shuffle(0, 1, seed=0), ["n_rows must be", "got 0"]),
+        (lambda: shuffle(5, -1, seed=0), ["size must be", "got -1"]),
+        (lambda: shuffle(["a", "b"], 1, seed=0), ["n_rows must be", "got ['a', 'b']"]),  # type: ignore[arg-type]
+        (lambda: shuffle(5, 2, rows=[0, 5], seed=0), ["rows run from 0 to 5", "5 rows"]),
+        (lambda: shuffle(5, 2, rows=[3, 3], seed=0), ["row 3 is in rows twice"]),
         (lambda: pools(10, (0.7, 0.2), seed=0), ["0.7, 0.2", "sum of 0.9", "sum to 1"]),
         (lambda: pools(10, (1.5, -0.5), seed=0), ["1.5, -0.5"]),
         (lambda: pools(10, (float("nan"), 1), seed=0), ["nan, 1"]),
         (lambda: pools(10, (), seed=0), ["none"]),
         (lambda: pools(10, (0.99, 0.01), seed=0), ["10 rows", "0.99, 0.01", "pool 1 empty"]),
-        (lambda: pools(2.5, (1,), seed=0), ["n_rows is 2.5"]),  # type: ignore[arg-type]
+        (lambda: pools(2.5, (1,), seed=0), ["n_rows must be", "got 2.5"]),  # type: ignore[arg-type]
     ],
 )
-def test_random_and_pools_refuse(call, facts):
+def test_shuffle_and_pools_refuse(call, facts):
     with pytest.raises(BagError) as caught:
         call()
     for fact in facts:

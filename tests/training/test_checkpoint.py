@@ -495,7 +495,7 @@ def test_every_option_that_differs_is_named(folder):
 )
 def test_another_model_is_refused_by_the_weight_that_differs(folder, model, words):
     problem = refusal(folder, model=model)
-    assert f"{folder / 'checkpoint.safetensors'} was saved of another model" in problem
+    assert f"{folder / 'checkpoint.safetensors'} was saved from another net" in problem
     for word in words:
         assert word in problem
 

@@ -741,14 +741,14 @@ def refusal(kind, *arguments, **options):
 
 def test_a_network_of_the_wrong_width_is_refused_before_training():
     problem, remedy = refusal(ConfigError, nn.Linear(4, 5), TRAIN)
-    assert "Linear gives shape (2, 5) for 2 instances of 3 classes" in problem
+    assert "Linear returns shape (2, 5) for 2 instances of 3 classes" in problem
     assert "(2, 3)" in problem
     assert "3 logits" in remedy
 
 
 def test_a_network_without_an_axis_of_classes_is_refused():
     problem, _ = refusal(ConfigError, nn.Sequential(nn.Linear(4, 1), nn.Flatten(0)), TRAIN)
-    assert "gives shape (2,) for 2 instances" in problem
+    assert "returns shape (2,) for 2 instances" in problem
 
 
 def test_a_network_that_gives_a_tuple_is_refused():
@@ -757,7 +757,7 @@ def test_a_network_that_gives_a_tuple_is_refused():
             return super().forward(x), x
 
     problem, remedy = refusal(ConfigError, Two(4, 3), TRAIN)
-    assert "Two gives" in problem
+    assert "Two returns" in problem
     assert "tuple" in problem
     assert "3 logits" in remedy
 
@@ -1043,8 +1043,11 @@ def test_configuration_is_a_file_that_can_be_read_back(tmp_path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"config": "paper"}, ["config is 'paper'", 'TrainConfig.preset("paper")']),
-        ({"config": {"epochs": 2}}, ["config is {'epochs': 2}", "TrainConfig("]),
+        (
+            {"config": "paper"},
+            ["config must be a TrainConfig; got 'paper'", 'TrainConfig.preset("paper")'],
+        ),
+        ({"config": {"epochs": 2}}, ["got {'epochs': 2}", "TrainConfig("]),
         ({"valid": np.zeros((3, 4))}, ["valid is of type ndarray, not Bags", "Bags.from_rows"]),
         ({"method": OnlinePseudoLabels}, ["the method is <class", "OnlinePseudoLabels(eta=1)"]),
     ],

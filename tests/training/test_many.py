@@ -7,8 +7,10 @@ import signal
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
+from dataclasses import replace
+from inspect import signature
 from pathlib import Path
-from types import MappingProxyType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,12 +18,13 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
+from apportion.config import TrainConfig
 from apportion.errors import BagError, ConfigError
 from apportion.nets.normalized import Normalized
 from apportion.runs.run import Run
 from apportion.training import many
 from apportion.training.fit import fit
-from apportion.training.many import fit_many
+from apportion.training.many import Job, fit_many
 from apportion.training.session import History
 from tests.conformance import config_for, toy_bags, toy_network
 
@@ -30,22 +33,17 @@ NOISY = ("fpl", "pi-model", "llp-vat", "proportion-loss")
 TRAIN, VALID = toy_bags(), toy_bags((6, 9), seed=1)
 
 
-def job(method: str = "fpl", *, valid: bool = True, **options: Any) -> dict[str, Any]:
-    """What fit takes: a network that draws, and bags that it shares with other jobs."""
-    settings: dict[str, Any] = {
-        name: options.pop(name) for name in ("run", "on_epoch") if name in options
+def job(method: str = "fpl", *, valid: bool = True, **options: Any) -> Job:
+    """A net that draws, and bags that it shares with other jobs."""
+    own: dict[str, Any] = {
+        name: options.pop(name) for name in ("run", "on_epoch", "on_end") if name in options
     }
-    return {
-        "model": toy_network(TRAIN, seed=options.get("seed", 0), dropout=0.4),
-        "train": TRAIN,
-        "valid": VALID if valid else None,
-        "method": method,
-        "config": config_for(**options),
-        **settings,
-    }
+    net = toy_network(TRAIN, seed=options.get("seed", 0), dropout=0.4)
+    held_out = VALID if valid else None
+    return Job(net, TRAIN, held_out, method=method, config=config_for(**options), **own)
 
 
-def different() -> list[dict[str, Any]]:
+def different() -> list[Job]:
     """Jobs of every noisy method, no two alike."""
     return [job(method, seed=i, epochs=2 + i % 2) for i, method in enumerate(NOISY)]
 
@@ -68,8 +66,10 @@ def assert_same(ours: History, theirs: History) -> None:
     assert ours.labels is None or torch.equal(ours.labels, theirs.labels)  # type: ignore[arg-type]
 
 
-def alone(jobs: list[dict[str, Any]]) -> list[History]:
-    return [fit(**one, progress=False) for one in jobs]
+def alone(jobs: list[Job]) -> list[History]:
+    names = [name for name in signature(fit).parameters if name != "progress"]
+    arguments = [{name: getattr(one, name) for name in names} for one in jobs]
+    return [fit(**one, progress=False) for one in arguments]
 
 
 @pytest.fixture(scope="module")
@@ -87,8 +87,8 @@ def test_every_job_gives_what_fit_gives(at_once, separately):
     found = fit_many(jobs, at_once=at_once)
     for one, ours, theirs in zip(jobs, found, separately, strict=True):
         assert_same(ours, theirs)
-        assert identical(one["model"].state_dict(), theirs.selected)
-        assert not one["model"].training
+        assert identical(one.net.state_dict(), theirs.selected)
+        assert not one.net.training
     assert len({history["loss"][0] for history in found}) == len(jobs)
 
 
@@ -122,13 +122,12 @@ def test_histories_come_in_the_order_of_the_jobs():
 
 def test_what_a_job_leaves_out_is_as_in_fit(separately):
     config = config_for(epochs=2)
-    least = {"model": toy_network(TRAIN), "train": TRAIN, "config": config}
-    (found,) = fit_many([least])
+    (found,) = fit_many([Job(toy_network(TRAIN), TRAIN, config=config)])
     assert_same(found, fit(toy_network(TRAIN), TRAIN, config=config))
 
 
 def test_a_job_may_have_test_bags():
-    jobs: list[dict[str, Any]] = [{**job(), "test": VALID} for _ in range(2)]
+    jobs = [replace(job(), test=VALID) for _ in range(2)]
     (ours,), (theirs,) = fit_many(jobs[:1]), alone(jobs[1:])
     assert ours["test_accuracy"] == theirs["test_accuracy"]
     assert_same(ours, theirs)
@@ -139,26 +138,26 @@ def test_no_jobs_give_no_histories():
     assert fit_many((), progress=True) == []
 
 
-def test_any_sequence_of_mappings_will_do(separately):
-    jobs = tuple(map(MappingProxyType, different()))
-    for ours, theirs in zip(fit_many(jobs), separately, strict=True):
+def test_a_job_has_the_arguments_of_fit_with_their_defaults():
+    theirs = {name: p.default for name, p in signature(fit).parameters.items()}
+    ours = {name: p.default for name, p in signature(Job).parameters.items()}
+    assert ours.pop("on_end") is None
+    assert theirs.pop("progress") is None
+    assert list(ours) == list(theirs)
+    assert theirs.pop("config") is None
+    assert Job(toy_network(TRAIN), TRAIN).config == TrainConfig()
+    assert {name: ours[name] for name in theirs} == theirs
+
+
+def test_any_sequence_of_jobs_will_do(separately):
+    for ours, theirs in zip(fit_many(tuple(different())), separately, strict=True):
         assert_same(ours, theirs)
-
-
-def test_the_jobs_are_left_as_they_were():
-    jobs = [job(), job("pi-model")]
-    before = [dict(one) for one in jobs]
-    fit_many(jobs)
-    assert all(one.keys() == was.keys() for one, was in zip(jobs, before, strict=True))
-    assert all(
-        one[name] is was[name] for one, was in zip(jobs, before, strict=True) for name in was
-    )
 
 
 # ------------------------------------------------------------------------------- epochs and folders
 
 
-def test_on_epoch_gets_every_record_and_the_model_of_its_job():
+def test_on_epoch_gets_every_record_and_the_net_of_its_job():
     seen: list[tuple[int, int, nn.Module]] = []
     jobs = [
         job(seed=i, on_epoch=lambda record, model, i=i: seen.append((i, record["epoch"], model)))
@@ -168,7 +167,7 @@ def test_on_epoch_gets_every_record_and_the_model_of_its_job():
     for i, (one, history) in enumerate(zip(jobs, histories, strict=True)):
         mine = [(epoch, model) for who, epoch, model in seen if who == i]
         assert [epoch for epoch, _ in mine] == [1, 2, 3]
-        assert all(model is one["model"] for _, model in mine)
+        assert all(model is one.net for _, model in mine)
         assert history["epoch"] == [1, 2, 3]
 
 
@@ -180,10 +179,8 @@ def test_jobs_on_the_cpu_are_done_one_after_the_other():
 
 
 def test_every_job_has_a_folder_of_its_own(tmp_path, separately):
-    jobs = different()
-    for i, one in enumerate(jobs):
-        one["run"] = (str(tmp_path / "0"), tmp_path / "1", Run(tmp_path / "2"), None)[i]
-    fit_many(jobs)
+    runs = (str(tmp_path / "0"), tmp_path / "1", Run(tmp_path / "2"), None)
+    fit_many([replace(one, run=run) for one, run in zip(different(), runs, strict=True)])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1", "2"]
     for i, theirs in enumerate(separately[:3]):
         run = Run(tmp_path / str(i))
@@ -194,15 +191,56 @@ def test_every_job_has_a_folder_of_its_own(tmp_path, separately):
 
 
 def test_finished_jobs_are_not_trained_again(tmp_path, separately):
-    def with_folders(on_epoch: Any) -> list[dict[str, Any]]:
+    def with_folders(on_epoch: Any) -> list[Job]:
         return [
-            {**one, "run": tmp_path / str(i), "on_epoch": on_epoch}
+            replace(one, run=tmp_path / str(i), on_epoch=on_epoch)
             for i, one in enumerate(different())
         ]
 
     fit_many(with_folders(None))
     for ours, theirs in zip(fit_many(with_folders(lambda *_: 1 / 0)), separately, strict=True):
         assert_same(ours, theirs)
+
+
+def test_on_end_gets_the_history_once_the_folder_is_complete(tmp_path):
+    """In the job's thread, before any later job begins; a finished run ends at once."""
+    seen: list[Any] = []
+
+    def on_end(i: int) -> Any:
+        def see(history: History) -> None:
+            run = Run(tmp_path / str(i))
+            with run.locked():  # nobody holds it any longer
+                assert run.model.exists()
+            seen.append((i, history, threading.current_thread().name))
+
+        return see
+
+    def jobs() -> list[Job]:
+        return [job(seed=i, run=tmp_path / str(i), on_end=on_end(i),
+                    on_epoch=lambda record, net, i=i: seen.append((i, record["epoch"])))
+                for i in range(2)]  # fmt: skip
+
+    histories = fit_many(jobs())
+    assert [(one[0], *one[1:2]) for one in seen] == [
+        (0, 1), (0, 2), (0, 3), (0, histories[0]), (1, 1), (1, 2), (1, 3), (1, histories[1]),
+    ]  # fmt: skip
+    assert all(name.startswith("apportion-job") for *_, name in (seen[3], seen[7]))
+    seen.clear()
+    again = fit_many(jobs())
+    assert [one[:2] for one in seen] == list(enumerate(again))
+
+
+def test_an_on_end_that_fails_fails_its_job(separately):
+    ended: list[History] = []
+    jobs = [job(on_end=lambda _: 1 / 0), replace(different()[0], on_end=ended.append)]
+    with pytest.raises(ExceptionGroup, match="1 of 2 jobs failed"):
+        fit_many(jobs)
+    assert_same(ended[0], separately[0])
+
+
+def test_a_job_that_fails_has_no_end():
+    with pytest.raises(ExceptionGroup):
+        fit_many([job(on_epoch=lambda *_: 1 / 0, on_end=lambda _: pytest.fail("it ended"))])
 
 
 def test_lines_of_the_log_say_which_job_they_are_of(caplog):
@@ -237,66 +275,47 @@ def test_every_job_has_a_bar(monkeypatch):
 
 @pytest.mark.parametrize("at_once", [0, -2, 11])
 def test_less_than_one_at_once_is_refused_and_so_is_too_much(at_once):
-    with pytest.raises(ConfigError, match=rf"at_once is {at_once}\.\n  Let it be from 1 to 10"):
+    words = rf"at_once must be an integer from 1 to 10; got {at_once}\."
+    with pytest.raises(ConfigError, match=words):
         fit_many([job()], at_once=at_once)
-
-
-@pytest.mark.parametrize(
-    ("name", "hint"),
-    [("methd", "Did you mean 'method'?"), ("progress", "Known: model, train, valid, test,")],
-)
-def test_an_argument_that_fit_does_not_have_is_refused_by_the_job(name, hint):
-    with pytest.raises(ConfigError) as refused:
-        fit_many([job(), {**job(), name: True}])
-    assert str(refused.value).startswith(f"job 1 has {name!r}.\n  ")
-    assert hint in str(refused.value)
-    assert "progress," not in str(refused.value)
 
 
 @pytest.mark.parametrize(
     ("change", "kind", "words"),
     [
-        ({"config": {"epochs": 3}}, ConfigError, "config is"),
-        ({"model": "mlp"}, ConfigError, "the model is 'mlp'"),
+        ({"config": {"epochs": 3}}, ConfigError, "config must be a TrainConfig"),
+        ({"config": None}, ConfigError, "config must be a TrainConfig; got None"),
+        ({"net": "mlp"}, ConfigError, "net must be an nn.Module; got 'mlp'"),
+        ({"net": None}, ConfigError, "net must be an nn.Module; got None"),
         ({"train": None}, BagError, "train is of type NoneType"),
         ({"valid": 3}, BagError, "valid is of type int"),
-        ({"config": config_for(device="tpu")}, ConfigError, "device is 'tpu'"),
     ],
 )
-def test_what_fit_would_not_take_is_refused_before_anything_is_trained(change, kind, words):
-    trained: list[Any] = []
-    jobs = [job(on_epoch=lambda *_: trained.append(1)), {**job(), **change}]
+def test_what_fit_would_not_take_is_refused_where_the_job_is_made(change, kind, words):
     with pytest.raises(kind, match=words):
+        replace(job(), **change)
+
+
+def test_a_device_that_does_not_exist_is_refused_before_anything_is_trained():
+    jobs = [job(on_epoch=lambda *_: pytest.fail("it was trained")), job(device="tpu")]
+    with pytest.raises(ConfigError, match="device is 'tpu'"):
         fit_many(jobs)
-    assert not trained
 
 
-def test_a_job_without_bags_or_without_a_model_is_refused():
-    for name, kind in (("train", BagError), ("model", ConfigError)):
-        with pytest.raises(kind):
-            fit_many([{key: value for key, value in job().items() if key != name}])
-
-
-def test_two_jobs_with_the_same_model_are_refused():
-    jobs = [job(), job(), job()]
-    jobs[2]["model"] = jobs[0]["model"]
-    before = {name: value.clone() for name, value in jobs[0]["model"].state_dict().items()}
+def test_two_jobs_with_the_same_net_are_refused():
+    jobs = [job(), job()]
+    jobs.append(replace(job(), net=jobs[0].net))
+    before = {name: value.clone() for name, value in jobs[0].net.state_dict().items()}
     with pytest.raises(ConfigError, match=r"jobs 0 and 2 have the same weights\.\n  .*deepcopy"):
         fit_many(jobs)
-    assert identical(jobs[0]["model"].state_dict(), before)
+    assert identical(jobs[0].net.state_dict(), before)
 
 
-def test_two_models_around_the_same_network_are_refused():
-    jobs = [job(), job()]
-    jobs[1]["model"] = Normalized(jobs[0]["model"].network, [0.0, 0.0], [1.0, 1.0])
+def test_two_nets_around_the_same_network_are_refused():
+    first = job()
+    around = Normalized(first.net.network, [0.0, 0.0], [1.0, 1.0])  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="jobs 0 and 1 have the same weights"):
-        fit_many(jobs)
-
-
-def test_input_that_is_refused_names_its_job():
-    with pytest.raises(ConfigError, match="the model is None") as caught:
-        fit_many([job(), {**job(), "model": None}])
-    assert caught.value.__notes__ == ["This was job 1; they are counted from 0."]
+        fit_many([first, replace(job(), net=around)])
 
 
 def folders(path: Path) -> dict[str, Any]:
@@ -332,16 +351,16 @@ def fails(record: dict[str, Any], model: nn.Module) -> None:
 
 def test_a_job_that_fails_keeps_no_other_from_its_end(tmp_path, separately):
     jobs = different()
-    jobs[1] |= {"on_epoch": fails, "run": tmp_path / "1"}
+    jobs[1] = replace(jobs[1], on_epoch=fails, run=tmp_path / "1")
     with pytest.raises(ExceptionGroup, match="1 of 4 jobs failed") as caught:
         fit_many(jobs)
     (error,) = caught.value.exceptions
     assert isinstance(error, ZeroDivisionError)
     assert error.__notes__ == ["This was job 1 of 4; they are counted from 0."]
     for i in (0, 2, 3):
-        assert identical(jobs[i]["model"].state_dict(), separately[i].selected)
+        assert identical(jobs[i].net.state_dict(), separately[i].selected)
     again = different()
-    again[1]["run"] = tmp_path / "1"  # and goes on from the epoch before
+    again[1] = replace(again[1], run=tmp_path / "1")  # and goes on from the epoch before
     assert Run(tmp_path / "1").records()[-1]["epoch"] == 2
     assert_same(fit_many(again)[1], separately[1])
 
@@ -398,11 +417,11 @@ def test_ctrl_c_ends_a_job_after_its_epoch_and_all_can_go_on(
 
         return see
 
-    def jobs() -> list[dict[str, Any]]:
-        return [{**one, "run": tmp_path / str(i)} for i, one in enumerate(different())]
+    def jobs() -> list[Job]:
+        return [replace(one, run=tmp_path / str(i)) for i, one in enumerate(different())]
 
     with pytest.raises(KeyboardInterrupt):
-        fit_many([{**one, "on_epoch": on_epoch(i)} for i, one in enumerate(jobs())])
+        fit_many([replace(one, on_epoch=on_epoch(i)) for i, one in enumerate(jobs())])
     assert seen == [(0, 1), (0, 2), (1, 1)]
     assert [len(Run(tmp_path / str(i)).records()) for i in range(4)] == [2, 1, 0, 0]
     assert not [t for t in threading.enumerate() if t.name.startswith("apportion-job")]
@@ -417,8 +436,8 @@ def test_an_interruption_within_a_job_is_told_like_any_other_error(separately):
         raise KeyboardInterrupt
 
     jobs = different()
-    jobs[0]["on_epoch"] = interrupt
+    jobs[0] = replace(jobs[0], on_epoch=interrupt)
     with pytest.raises(BaseExceptionGroup) as caught:
         fit_many(jobs)
     assert not isinstance(caught.value, ExceptionGroup)
-    assert identical(jobs[3]["model"].state_dict(), separately[3].selected)
+    assert identical(jobs[3].net.state_dict(), separately[3].selected)

@@ -46,7 +46,7 @@ def demo(
 
 
 def clear(out: Path, *, force: bool) -> None:
-    """See that a folder is free for the demo, or make it so if it holds one that may go."""
+    """Check that a folder is free for the demo, or remove an older demo from it."""
     from apportion.errors import RunError
 
     if not out.exists():
@@ -67,7 +67,7 @@ def clear(out: Path, *, force: bool) -> None:
 
 
 def show(console: Console, out: Path, seeds: int = 3) -> None:
-    """Run some methods on some draws, print a table of what came out, and write a report.
+    """Run some methods on some draws, print a table of their accuracies, and write a report.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ def show(console: Console, out: Path, seeds: int = 3) -> None:
     from apportion.report.build import build as build_report
     from apportion.study.demo import Trial, trial, verdict
 
-    assign(np.zeros((2, 2), np.float32), [1, 1])  # compiles: no method should bear that time
+    assign(np.zeros((2, 2), np.float32), [1, 1])  # compiles, outside the time of any method
     found: dict[str, list[Trial]] = {method: [] for method in SHOWN}
     with Progress(console=console, transient=True) as progress:
         task = progress.add_task("", total=seeds * len(SHOWN))

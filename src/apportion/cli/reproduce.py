@@ -17,24 +17,28 @@ def reproduce(
         Path | None,
         typer.Option(envvar="APPORTION_DATA", help="Where the official data files are."),
     ] = None,
+    runs: Annotated[
+        Path | None,
+        typer.Option(help="Where to train: a run folder per cell; by default PAPER/runs."),
+    ] = None,
     go_on: Annotated[
         bool, typer.Option("--next", help="Run the next cells, in the paper's order.")
     ] = False,
     only: Annotated[
-        str, typer.Option(help="Run these cells: method=fpl,bag_size=64/1024, say.")
+        str, typer.Option(help="Run these cells, e.g. method=fpl,bag_size=64/1024.")
     ] = "",
-    seeds: Annotated[str, typer.Option(help="Cells of these seeds only: 0,1,2, say.")] = "",
+    seeds: Annotated[str, typer.Option(help="Cells of these seeds only, e.g. 0,1,2.")] = "",
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only tell what would be run, and how long.")
+        bool, typer.Option("--dry-run", help="Only show what would be run, and how long.")
     ] = False,
     time_limit: Annotated[
-        float | None, typer.Option(min=0, help="Start only what will end within so many seconds.")
+        float | None, typer.Option(min=0, help="Start only what will end within this many seconds.")
     ] = None,
     at_once: Annotated[
         int, typer.Option(min=1, max=10, help="Cells to run at a time, on a GPU.")
     ] = 4,
     epochs: Annotated[
-        int | None, typer.Option(min=1, help="Instead of the table's: for a trial.")
+        int | None, typer.Option(min=1, help="In place of the table's, for a trial.")
     ] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, or auto.")] = "auto",
     commit: Annotated[
@@ -45,6 +49,8 @@ def reproduce(
     ] = False,
 ) -> None:
     """Run the cells of a paper's tables that have no result yet, and record them.
+
+    A cell that was interrupted goes on from its last checkpoint when it is run again.
 
     What is left, and how long it would take:
 
@@ -62,16 +68,17 @@ def reproduce(
     from dataclasses import replace
 
     from apportion.engine.device import device_for
-    from apportion.errors import ConfigError
+    from apportion.errors import must_be
     from apportion.study.reproduce.paper import Paper, select
     from apportion.study.reproduce.rendering import render as write
-    from apportion.study.reproduce.running import hardware_of, run
+    from apportion.study.reproduce.running import run
     from apportion.study.reproduce.schedule import predicted
+    from apportion.study.results import hardware_of
 
     try:
         chosen = [int(seed) for seed in seeds.split(",")] if seeds else None
     except ValueError:
-        raise ConfigError(f"seeds is {seeds!r}.", "Pass whole numbers: 0,1,2, say.") from None
+        raise must_be("seeds", "integers, e.g. 0,1,2", seeds) from None
     folder = Paper(paper)
     cells = folder.cells(chosen)
     if epochs is not None:
@@ -93,6 +100,7 @@ def reproduce(
             folder,
             left,
             data=data,
+            runs=runs,
             at_once=at_once,
             time_limit=time_limit,
             device=device,
@@ -116,7 +124,7 @@ def reproduce(
 
 
 def _duration(seconds: float) -> str:
-    """Put seconds into words.
+    """Return seconds in words.
 
     Examples
     --------

@@ -38,7 +38,7 @@ Ints = NDArray[np.int64]
 class Batch(NamedTuple):
     """Instances that go through the network together."""
 
-    x: Parts  # as the model takes them
+    x: Parts  # as the net takes them
     position: Tensor  # (b,) which they are: positions in `Bags.index`
     progress: Tensor  # () how much of the training is done, from 0 to 1, in float64
 
@@ -86,7 +86,7 @@ class Instances:
         return found.index_select(0, self.inverse)
 
     def steps(self, unit: Unit, config: TrainConfig, epoch: int) -> Iterator[Step]:
-        """Give the steps of an epoch. All but x reaches the device once, not step by step."""
+        """Yield the steps of an epoch. All but x reaches the device once, not step by step."""
         shuffle = stream(config.seed, Purpose.SHUFFLE, epoch)
         if unit == "instances":
             position = shuffle.permutation(self.bags.n_instances)
@@ -124,7 +124,7 @@ class Instances:
             yield step
 
     def pieces(self, step: Step, most: int) -> Iterator[tuple[slice, Parts]]:
-        """Give the rows of a step, piece by piece."""
+        """Yield the rows of a step, piece by piece."""
         pieces = step.pieces(most)
         if step.x is not None:
             yield from ((piece, tuple(part[piece] for part in step.x)) for piece in pieces)

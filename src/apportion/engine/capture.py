@@ -59,14 +59,14 @@ def _tensors(step: Step) -> list[Tensor]:
 
 
 @contextmanager
-def as_recorded(model: nn.Module, *, compiled: bool) -> Iterator[None]:
+def as_recorded(net: nn.Module, *, compiled: bool) -> Iterator[None]:
     """Take steps as they will be recorded, until the end of the block.
 
-    If asked for, torch compiles the model and, for methods that call it by itself, the network
+    If asked for, torch compiles the net and, for methods that call it by itself, the network
     within; random numbers stay those of steps that are not compiled. What the caller has compiled
     stays as it is.
     """
-    candidates: list[Any] = [model, parts(model)[1]] if compiled else []
+    candidates: list[Any] = [net, parts(net)[1]] if compiled else []
     modules = [m for m in dict.fromkeys(candidates) if m._compiled_call_impl is None]
     try:
         # Past its limit torch compiles nothing more, silently; and networks share what it counts.

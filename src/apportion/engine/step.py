@@ -46,11 +46,11 @@ MOST_GRAPHS = 4  # each keeps the memory of a step
 class Losses(Protocol):
     """What a step minimises: the sum of the two, where a method has both."""
 
-    def instance_loss(self, model: nn.Module, batch: Batch, logits: Tensor) -> Tensor | None:
-        """Give the mean over the batch's instances."""
+    def instance_loss(self, net: nn.Module, batch: Batch, logits: Tensor) -> Tensor | None:
+        """Return the mean over the batch's instances."""
 
     def bag_loss(self, mean_confidence: Tensor, proportions: Tensor) -> Tensor | None:
-        """Give the mean over bags (k, C)."""
+        """Return the mean over bags (k, C)."""
 
 
 class Stepper:
@@ -58,7 +58,7 @@ class Stepper:
 
     def __init__(
         self,
-        model: nn.Module,
+        net: nn.Module,
         optimizer: torch.optim.Optimizer,
         losses: Losses,
         instances: Instances,
@@ -69,7 +69,7 @@ class Stepper:
         mode: Mode = "eager",
         generators: OwnGenerators | None = None,
     ) -> None:
-        self.model, self.optimizer, self.losses = model, optimizer, losses
+        self.net, self.optimizer, self.losses = net, optimizer, losses
         self.instances, self.precision, self.augment = instances, precision, augment
         self.most, self.mode = instances_per_pass, mode
         self.generators = generators
@@ -79,8 +79,8 @@ class Stepper:
         self.places: list[int] = []  # of the weights in memory, when they were recorded
 
     def begin_epoch(self) -> None:
-        """Forget recordings of weights that were moved since, to another device and back say."""
-        places = [t.data_ptr() for t in chain(self.model.parameters(), self.model.buffers())]
+        """Forget recordings of weights that were moved since, as to another device and back."""
+        places = [t.data_ptr() for t in chain(self.net.parameters(), self.net.buffers())]
         if places != self.places:
             self.places = places
             self.graphs.clear()
@@ -98,7 +98,7 @@ class Stepper:
         try:
             with (
                 self.generators or nullcontext(),
-                as_recorded(self.model, compiled=self.mode == "compiled"),
+                as_recorded(self.net, compiled=self.mode == "compiled"),
             ):
                 return self._recorded(step)
         except ApportionError:
@@ -125,7 +125,7 @@ class Stepper:
         return self.graphs[step.shape](step)
 
     def _do_without(self, error: Exception, step: Step) -> None:
-        """Fall back to what needs less of the model and the method; say why."""
+        """Fall back to what needs less of the net and the method; say why."""
         recording = self.warm[step.shape] > WARM_UP
         if self.mode == "captured" and not recording:
             raise error
@@ -154,7 +154,7 @@ class Stepper:
         """Put the gradient into the parameters."""
         ((piece, x),) = self.instances.pieces(step, self.most)
         batch, logits = self._forward(step, piece, x)
-        parts = [self.losses.instance_loss(self.model, batch, logits)]
+        parts = [self.losses.instance_loss(self.net, batch, logits)]
         if step.proportions is not None:
             means = _sums(step, piece, logits)
             parts.append(self.losses.bag_loss(means, step.proportions))
@@ -174,7 +174,7 @@ class Stepper:
         loss, slope = torch.zeros((), device=self.instances.device), None
         if step.proportions is not None:
             means = torch.zeros_like(step.proportions)
-            with torch.no_grad(), frozen_statistics(self.model):
+            with torch.no_grad(), frozen_statistics(self.net):
                 for i, (piece, x) in enumerate(self.instances.pieces(step, self.most)):
                     self._reseed(seed + i)
                     means += _sums(step, piece, self._forward(step, piece, x)[1])
@@ -187,7 +187,7 @@ class Stepper:
             self._reseed(seed + i)
             batch, logits = self._forward(step, piece, x)
             part = logits.new_zeros(())
-            if (instance_loss := self.losses.instance_loss(self.model, batch, logits)) is not None:
+            if (instance_loss := self.losses.instance_loss(self.net, batch, logits)) is not None:
                 part = part + instance_loss * (len(batch.position) / len(step.position))
                 loss += part.detach()
             if slope is not None:
@@ -199,7 +199,7 @@ class Stepper:
     def _forward(self, step: Step, piece: slice, x: Parts) -> tuple[Batch, Tensor]:
         changed = self.augment(x, generator(self.instances.device))
         batch = Batch(changed, step.position[piece], self.progress)
-        return batch, self.model(*batch.x).float()
+        return batch, self.net(*batch.x).float()
 
     def _reseed(self, seed: int) -> None:
         for device in {torch.device("cpu"), self.instances.device}:
@@ -216,10 +216,10 @@ def _sums(step: Step, piece: slice, logits: Tensor) -> Tensor:
 
 
 @contextmanager
-def frozen_statistics(model: nn.Module) -> Iterator[None]:
+def frozen_statistics(net: nn.Module) -> Iterator[None]:
     """Let normalisation layers use the statistics of the batch without remembering them."""
     before: list[tuple[Any, str, Any]] = []
-    for module in model.modules():
+    for module in net.modules():
         if getattr(module, "track_running_stats", False):
             # InstanceNorm remembers whatever the flag says, but nothing at a momentum of 0.
             name = "momentum" if isinstance(module, _InstanceNorm) else "track_running_stats"

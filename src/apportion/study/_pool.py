@@ -1,4 +1,4 @@
-"""The rows that bags are made of: checked, sorted by class, and put into words."""
+"""The rows that bags are made of: checked, sorted by class, and listed in messages."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from apportion.errors import BagError, count
+from apportion.errors import BagError, count, listing
 
 Ints = NDArray[np.int64]
 
 
 def pool_of(n_rows: int, rows: ArrayLike | None) -> Ints:
-    """Give the rows of the pool in ascending order, so that theirs does not matter."""
+    """Return the rows of the pool in ascending order, so that the given order does not matter."""
     if rows is None:
         return np.arange(n_rows)
     given = np.asarray(rows)
@@ -28,7 +28,7 @@ def pool_of(n_rows: int, rows: ArrayLike | None) -> Ints:
     if pool[0] < 0 or pool[-1] >= n_rows:
         raise BagError(
             f"rows run from {pool[0]} to {pool[-1]}, but there are {count(n_rows, 'row')}.",
-            f"Rows are counted from 0: let them lie between 0 and {n_rows - 1}.",
+            f"Rows are counted from 0 to {n_rows - 1}.",
         )
     twice = np.diff(pool) == 0
     if twice.any():
@@ -39,7 +39,7 @@ def pool_of(n_rows: int, rows: ArrayLike | None) -> Ints:
 
 
 def rows_by_class(truth: Any, rows: ArrayLike | None) -> dict[Any, Ints]:
-    """Give the rows of every class of the pool, in the order of the classes' names."""
+    """Return the rows of every class of the pool, in the order of the classes' names."""
     # From a list of several types numpy would make strings, and one class of 1 and "1".
     names = np.asarray(truth if hasattr(truth, "dtype") else np.array(truth, dtype=object))
     if names.ndim != 1 or not names.size:
@@ -53,7 +53,7 @@ def rows_by_class(truth: Any, rows: ArrayLike | None) -> dict[Any, Ints]:
     except TypeError as error:
         raise BagError(
             f"the classes cannot be put in order: {error}.",
-            "Let all labels be strings or all numbers, and leave out rows without a label.",
+            "Labels must be all strings or all numbers; leave out rows without a label.",
         ) from error
     missing = classes != classes
     if missing.any():
@@ -66,19 +66,17 @@ def rows_by_class(truth: Any, rows: ArrayLike | None) -> dict[Any, Ints]:
 
 
 def positive(name: str, value: int) -> int:
+    """Return a number that must be an integer ≥ 1."""
     try:
         whole = index(value)
     except TypeError:
         whole = 0
     if whole < 1:
-        raise BagError(f"{name} is {reprlib.repr(value)}.", "Pass a whole number of 1 or more.")
+        raise BagError(f"{name} must be an integer ≥ 1; got {reprlib.repr(value)}.")
     return whole
 
 
-def holdings(pool: dict[Any, Ints], most: int = 8) -> str:
+def holdings(pool: dict[Any, Ints]) -> str:
     """List the smallest classes: those that a draw asks too much of."""
     fewest = sorted(pool.items(), key=lambda item: len(item[1]))
-    more = [f"… ({len(fewest) - most:,} more)"] if len(fewest) > most else []
-    return " · ".join(
-        [f"class {name!r} {count(len(own), 'row')}" for name, own in fewest[:most]] + more
-    )
+    return listing((f"class {name!r} {count(len(own), 'row')}" for name, own in fewest), " · ")

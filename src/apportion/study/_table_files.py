@@ -1,4 +1,4 @@
-"""Tables that bags are made of, and the files that they become."""
+"""Read labelled tables, and write the rows and proportions of bags made from them."""
 
 from __future__ import annotations
 
@@ -12,51 +12,52 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from apportion.data.pieces import check_file, open_pieces, reading
-from apportion.errors import DataError, suggestion
+from apportion.errors import DataError, Option, count, suggestion
 from apportion.files import replacing
 from apportion.study.manifests import Manifest
 
 FORMATS = (".csv", ".parquet")
-NAMES = ("rows.csv", "rows.parquet", "proportions.csv", "train.npz", "valid.npz")
+NAMES = ("rows.csv", "rows.parquet", "proportions.csv", "train.safetensors", "valid.safetensors")
 OWN_COLUMNS = ("bag", "split")  # of proportions.csv, beside the classes
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class LabelledTable:
     """A table with a column of classes, none of which is missing."""
 
     path: Path
     label: str
     truth: NDArray[Any]
     others: pd.DataFrame  # all other columns, as they are to be written again
-    options: dict[str, Any]  # for pandas, if the file is of commas
-    cells: pd.Series[Any] | None = None  # the labels as they stand there, to be written again
+    options: dict[str, Any]  # for pandas.read_csv
+    cells: pd.Series[Any] | None = None  # the labels as text, to be written again
 
     def numbers(self) -> tuple[list[str], NDArray[np.float64]]:
-        """Give the columns of numbers, and their values."""
-        # What is written again was read as text; here it is wanted as what it says.
+        """Return the names of the numeric columns, and their values."""
+        # What is written again was read as text; here numbers are wanted.
         parquet = self.path.suffix.lower() == ".parquet"
         frame = self.others if parquet else _read(self.path, **self.options)
         chosen = frame.drop(columns=self.label, errors="ignore").select_dtypes(["number", "bool"])
         if not chosen.shape[1]:
             raise DataError(
-                f"{self.path} has 0 columns of numbers beside {self.label!r}, so that no rows are "
-                "near to one another.",
-                "Add such columns, or choose another --protocol than clusters.",
+                f"{self.path} has 0 columns of numbers beside {self.label!r}, so that there are no "
+                "distances between rows.",
+                "Add such columns, or choose another protocol than clusters.",
             )
         missing = chosen.isna().sum()
         if missing.any():
             raise DataError(
                 f"column {missing.idxmax()!r} of {self.path} lacks {missing.max():,} values, "
-                "and --protocol clusters needs them all.",
+                "and the protocol clusters needs them all.",
                 "Fill them in, or leave out the column or these rows.",
             )
         return list(map(str, chosen.columns)), chosen.to_numpy(np.float64)
 
 
-def read_table(
+def read_labelled(
     path: Path, label: str, *, names: Sequence[str] = (), keep_label: bool = False
-) -> Table:
+) -> LabelledTable:
+    """Read a table and its column of classes."""
     parquet = path.suffix.lower() == ".parquet"
     options: dict[str, Any] = {}
     if names:
@@ -68,7 +69,7 @@ def read_table(
     # As text a cell stays what it was: 007 does not become 7, nor 3 with a gap below it 3.0.
     frame = _read(path) if parquet else _read(path, dtype=str, na_filter=False, **options)
     _check_columns(path, label, frame)
-    # The classes themselves are named as everybody's pandas will name them.
+    # The classes are named as pandas names them by default.
     column = frame[label] if parquet else _read(path, usecols=[label], **options)[label]
     missing = column.isna().to_numpy()
     if missing.any():
@@ -81,7 +82,7 @@ def read_table(
     truth = np.asarray(column.astype(str) if column.dtype.kind in "mM" else column)
     _check_classes(path, label, truth)
     others, cells = frame.drop(columns=label), frame[label] if keep_label else None
-    return Table(path, label, truth, others, options, cells)
+    return LabelledTable(path, label, truth, others, options, cells)
 
 
 def _read(path: Path, **options: Any) -> pd.DataFrame:
@@ -102,7 +103,7 @@ def _check_columns(path: Path, label: str, frame: pd.DataFrame) -> None:
     if "bag" in frame.columns:
         raise DataError(
             f"{path} has a column 'bag' already.",
-            "Rename it: the number of each row's bag goes into a column of that name.",
+            "Rename it: the number of each row's bag is written into a column of that name.",
         )
     if not len(frame):
         raise DataError(f"{path} has 0 rows below its names.", "Pass a table with rows.")
@@ -113,29 +114,29 @@ def _check_classes(path: Path, label: str, truth: NDArray[Any]) -> None:
         if name in truth.astype(str):
             raise DataError(
                 f"column {label!r} of {path} has a class {name!r}.",
-                f"Rename the class: proportions.csv has a column {name!r} that is none.",
+                f"Rename the class: proportions.csv has a column {name!r} for something else.",
             )
 
 
 def check_folder(folder: Path, table: Path, *, force: bool) -> None:
-    """Check that the folder is free, or that what is in it may be replaced; but never the table."""
+    """Check that the folder is free or may be overwritten, and does not hold the table itself."""
     for name in NAMES:
         if (folder / name).resolve() == table.resolve():
             raise DataError(
-                f"--out {folder} would replace the table itself, {table}.", "Pass another --out."
+                f"bags in {folder} would replace the table itself, {table}.", "Pass another folder."
             )
     if folder.exists() and not folder.is_dir():
-        raise DataError(f"--out {folder} is a file.", "Pass a folder, which need not exist yet.")
+        raise DataError(f"{folder} is a file.", "Pass a folder, which need not exist yet.")
     there = sorted(path.name for path in folder.glob("*"))
     if there and not force:
         raise DataError(
-            f"--out {folder} has {len(there):,} files already, such as {there[0]}.",
-            "Pass another folder, or --force to replace the bags in this one.",
+            f"{folder} already has {count(len(there), 'file')}, for example {there[0]}.",
+            ("Pass another folder, or ", Option("force"), " to replace the bags in this one."),
         )
 
 
-def write_tables(folder: Path, table: Table, manifests: Mapping[str, Manifest]) -> str:
-    """Write rows and proportions in place of bags that were there; give the name of the rows."""
+def write_tables(folder: Path, table: LabelledTable, manifests: Mapping[str, Manifest]) -> str:
+    """Write rows and proportions in place of older bags; return the name of the file of rows."""
     rows_file = "rows.parquet" if table.path.suffix.lower() == ".parquet" else "rows.csv"
     rows, shares, start = [], [], 0
     for split, manifest in manifests.items():
@@ -163,14 +164,14 @@ def write_tables(folder: Path, table: Table, manifests: Mapping[str, Manifest]) 
 
 
 def _prepare(folder: Path) -> None:
-    """Make the folder; of bags that are to be replaced, let nothing stay beside the new ones."""
+    """Make the folder, and remove the bags that are to be replaced."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        if (folder / "train.npz").exists():
+        if (folder / "train.safetensors").exists():
             for name in NAMES:
                 (folder / name).unlink(missing_ok=True)
     except OSError as error:
         raise DataError(
-            f"--out {folder} cannot be used: {error.strerror or error}.",
+            f"{folder} cannot be used: {error.strerror or error}.",
             "Pass a folder that you may write to.",
         ) from error

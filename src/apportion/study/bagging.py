@@ -1,18 +1,19 @@
-"""Bags of a labelled table, as files: what `apportion bag` does.
+"""Make bags from a labelled table, as files: what `apportion bag` does.
 
-Into one folder go
+One folder receives
 
     rows.csv, or rows.parquet   the rows of the bags, bag after bag: a column `bag`, and all columns
                                 of the table but the label, unless it is to be kept
-    proportions.csv             one row a bag: a column `bag`, a column a class, and a column
+    proportions.csv             one row per bag: a column `bag`, one column per class, and a column
                                 `split` (train or valid) if rows were held out
-    train.npz, valid.npz        the manifests, whose rows are those of the table
+    train.safetensors           the manifest of the training bags, whose rows are those of the table
+    valid.safetensors           that of the validation bags, if rows were held out
 
 Bags are numbered through: the first for validation has the number that follows the last for
 training. In their manifests both begin with 0.
 
 The same bags come from Python: ``pools(n, (1 - valid, valid), seed=seed)`` cuts the rows, the
-protocol makes bags of the first pool with `seed`, and of the second with ``seed + 1``.
+protocol makes bags from the first pool with `seed`, and from the second with ``seed + 1``.
 """
 
 from __future__ import annotations
@@ -26,21 +27,29 @@ from typing import Any
 import numpy as np
 
 from apportion.bags.counts import counts_from_proportions
-from apportion.errors import BagError, DataError, count, suggestion
+from apportion.errors import BagError, ConfigError, DataError, Option, count, listing, suggestion
 from apportion.study import protocols
 from apportion.study._pool import Ints, rows_by_class
-from apportion.study._table_files import Table, check_folder, read_table, write_tables
+from apportion.study._table_files import LabelledTable, check_folder, read_labelled, write_tables
 from apportion.study.clusters import clusters
 from apportion.study.manifests import Manifest
 
-__all__ = ["PROTOCOLS", "Made", "Recipe", "bag_table"]
+__all__ = ["PROTOCOLS", "BagRecipe", "BaggedTable", "bag_table"]
 
-PROTOCOLS = ("rand", "dirichlet", "random", "clusters")
+PROTOCOLS = ("rand", "dirichlet", "shuffle", "clusters")
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """How bags are to be made: a protocol of `apportion.study.protocols`, and its options."""
+class BagRecipe:
+    """How bags are to be made: a protocol of `apportion.study.protocols`, and its options.
+
+    Examples
+    --------
+    >>> BagRecipe("dirichlet", size=64)
+    Traceback (most recent call last):
+    apportion.errors.ConfigError: the protocol dirichlet needs alpha.
+      Pass alpha=1 for proportions that are all equally likely, less for bags that differ more.
+    """
 
     protocol: str = "rand"
     size: int | None = None
@@ -51,48 +60,52 @@ class Recipe:
 
     def __post_init__(self) -> None:
         """Check that the options go together."""
+        chosen = f"the protocol {self.protocol}"
+        problem: Any
+        remedy: Any
         if self.protocol not in PROTOCOLS:
-            raise DataError(
-                f"there is no protocol {self.protocol!r}.", suggestion(self.protocol, PROTOCOLS)
+            problem = f"there is no protocol {self.protocol!r}."
+            remedy = suggestion(self.protocol, PROTOCOLS)
+        elif self.protocol == "dirichlet" and self.alpha is None:
+            problem = f"{chosen} needs alpha."
+            equally = (
+                " for proportions that are all equally likely, less for bags that differ more."
             )
-        if (self.alpha is not None) != (self.protocol == "dirichlet"):
-            how = "needs --alpha" if self.alpha is None else f"takes no --alpha ({self.alpha:g})"
-            raise DataError(
-                f"--protocol {self.protocol} {how}.",
-                "Pass --alpha with --protocol dirichlet alone: 1 for proportions that are all "
-                "equally likely, less for bags that differ more.",
+            remedy = "Pass ", _option("alpha", 1), equally
+        elif self.protocol != "dirichlet" and self.alpha is not None:
+            problem = f"{chosen} takes no ", _option("alpha", self.alpha), "."
+            remedy = "Leave it out, or pass ", _option("protocol", "dirichlet"), "."
+        elif self.protocol == "clusters" and (self.size is None) == (self.n_bags is None):
+            given = "neither" if self.size is None else "both"
+            problem = f"{chosen} takes a size or a number of bags; got {given}."
+            remedy = "Pass ", _option("size", 64), " on average, or ", _option("n_bags", 100), "."
+        elif self.protocol != "clusters" and self.size is None:
+            problem = f"{chosen} needs a size."
+            remedy = "Pass the number of rows of each bag, for example ", _option("size", 64), "."
+        elif self.protocol == "shuffle" and self.n_bags is not None:
+            problem = f"{chosen} takes no ", _option("n_bags", self.n_bags), "."
+            remedy = "It puts every row into one bag: the size alone decides how many there are."
+        elif self.valid is not None and not 0 < self.valid < 1:
+            problem = f"valid must be between 0 and 1; got {self.valid:g}."
+            remedy = "Pass a share of the rows."
+        elif self.valid is not None and self.n_bags == 1:
+            problem = (
+                _option("valid", self.valid),
+                " needs a bag of its own, but there is 1 in all.",
             )
-        if self.protocol == "clusters":
-            if (self.size is None) == (self.n_bags is None):
-                raise DataError(
-                    f"--protocol clusters got --size {self.size} and --n-bags {self.n_bags}.",
-                    "Pass one of them: the mean number of rows of a bag, or the number of bags.",
-                )
-        elif self.size is None:
-            raise DataError(
-                f"--protocol {self.protocol} needs --size.",
-                "Pass the number of rows of each bag, such as --size 64.",
-            )
-        if self.protocol == "random" and self.n_bags is not None:
-            raise DataError(
-                f"--protocol random takes no --n-bags ({self.n_bags}).",
-                "It puts every row into one bag: --size alone says how many there are.",
-            )
-        if self.valid is not None and not 0 < self.valid < 1:
-            raise DataError(
-                f"--valid is {self.valid:g}.",
-                "Pass the share of the rows to validate on, between 0 and 1, such as --valid 0.3.",
-            )
-        if self.valid is not None and self.n_bags == 1:
-            raise DataError(
-                f"--n-bags is 1, but --valid {self.valid:g} needs a bag of its own.",
-                "Make two bags at least, or leave out --valid.",
-            )
+            remedy = "Pass at least ", _option("n_bags", 2), ", or leave valid out."
+        else:
+            return
+        raise ConfigError(problem, remedy)
+
+
+def _option(name: str, value: object) -> Option:
+    return Option(name, repr(value), str(value))
 
 
 @dataclass(frozen=True)
-class Made:
-    """What `bag_table` made; print it to read it."""
+class BaggedTable:
+    """What `bag_table` made; printed, it is a summary."""
 
     table: Path
     label: str
@@ -113,9 +126,10 @@ class Made:
         names = {
             self.rows_file: f"{count(held, 'row')} with their bag, "
             f"{'and' if self.keep_label else 'without'} {self.label!r}",
-            "proportions.csv": f"{start:,} bags, a column a class",
+            "proportions.csv": f"{start:,} bags, one column per class",
         } | {
-            f"{split}.npz": f"manifest of {manifest.n_bags:,} bags, SHA-256 {manifest.sha256[:16]}…"
+            f"{split}.safetensors": f"manifest of {manifest.n_bags:,} bags, SHA-256 "
+            f"{manifest.sha256[:16]}…"
             for split, manifest in self.manifests.items()
         }
         width = max(map(len, names)) + 2
@@ -138,25 +152,26 @@ def bag_table(
     table: Path,
     label: str,
     folder: Path,
-    recipe: Recipe,
+    recipe: BagRecipe,
     *,
     names: Sequence[str] = (),
     keep_label: bool = False,
     force: bool = False,
-) -> Made:
-    """Make bags of a labelled table, and write them into a folder.
+) -> BaggedTable:
+    """Make bags from a labelled table, and write them into a folder.
 
     Parameters
     ----------
     table : Path
-        A .csv or .parquet file, one row an instance.
+        A .csv or .parquet file, one row per instance.
     label : str
         The column of the classes.
     folder : Path
         Where the files go.
-    recipe : Recipe
+    recipe : BagRecipe
     names : sequence of str
-        Those of the columns of a .csv file that has no line of names, whatever its own is.
+        Names of the columns, for a file of comma-separated values without a header row; its name
+        may have any ending.
     keep_label : bool
         Whether the label is written with the rows: the last column.
     force : bool
@@ -165,55 +180,56 @@ def bag_table(
     Raises
     ------
     DataError
-        If the table cannot be read, or such bags cannot be made of it, or the folder is not free.
+        If the table cannot be read, or the folder is not free.
+    BagError
+        If such bags cannot be made from the table.
     """
-    read = read_table(table, label, names=names, keep_label=keep_label)
+    read = read_labelled(table, label, names=names, keep_label=keep_label)
     check_folder(folder, table, force=force)
     manifests = {}
-    for number, (split, pool) in enumerate(_cut(read, recipe).items()):
-        try:
+    try:
+        for number, (split, pool) in enumerate(_cut(read, recipe).items()):
             manifests[split] = _make(read, recipe, split, pool, recipe.seed + number)
-        except BagError as error:
-            raise DataError(f"{table}: {error}") from error
+    except BagError as error:
+        error.about(str(table))
+        raise
     rows_file = write_tables(folder, read, manifests)
     for split, manifest in manifests.items():
-        manifest.save(folder / f"{split}.npz", force=True)  # the folder was found to be free
-    return Made(table, label, folder, rows_file, keep_label, manifests)
+        manifest.save(
+            folder / f"{split}.safetensors", force=True
+        )  # the folder was found to be free
+    return BaggedTable(table, label, folder, rows_file, keep_label, manifests)
 
 
-def _cut(table: Table, recipe: Recipe) -> dict[str, Ints]:
-    """Give the rows of each split, all of which have rows of every class."""
+def _cut(table: LabelledTable, recipe: BagRecipe) -> dict[str, Ints]:
+    """Return the rows of each split, and check that each has rows of every class."""
     n_rows = len(table.truth)
-    try:
-        held = rows_by_class(table.truth, None)
-        parts = {"train": np.arange(n_rows)}
-        if recipe.valid is not None:
-            shares = (1 - recipe.valid, recipe.valid)
-            cut = protocols.pools(n_rows, shares, seed=recipe.seed)
-            parts = dict(zip(("train", "valid"), cut, strict=True))
-    except BagError as error:
-        raise DataError(f"{table.path}: {error}") from error
+    held = rows_by_class(table.truth, None)
+    parts = {"train": np.arange(n_rows)}
+    if recipe.valid is not None:
+        cut = protocols.pools(n_rows, (1 - recipe.valid, recipe.valid), seed=recipe.seed)
+        parts = dict(zip(("train", "valid"), cut, strict=True))
     if len(held) < 2:
         raise DataError(
             f"column {table.label!r} of {table.path} has 1 class, {next(iter(held))!r}.",
-            "Name the column of the classes with --label: there must be two at least.",
+            "Choose the column of the classes: there must be at least two.",
         )
     for name, rows in held.items():
         for split, part in parts.items():
             if not np.isin(rows, part, assume_unique=True).any():
                 raise DataError(
                     f"class {name!r} of {table.path} has {count(len(rows), 'row')}, of which the "
-                    f"pool for {split}.npz got 0.",
-                    "Merge it with another class, leave its rows out, or pass another --seed or "
-                    "--valid.",
+                    f"pool of {split}.safetensors got 0.",
+                    "Merge it with another class, leave its rows out, or change the seed or the "
+                    "share of validation rows.",
                 )
     return parts
 
 
-def _make(table: Table, recipe: Recipe, split: str, pool: Ints, seed: int) -> Manifest:
+def _make(table: LabelledTable, recipe: BagRecipe, split: str, pool: Ints, seed: int) -> Manifest:
     n_bags = recipe.n_bags
     if n_bags is not None and recipe.valid is not None:
-        # At least one for each, and otherwise as the rows are shared out.
+        # At least one for each split, and otherwise in the proportion of their rows.
         shares = [1 - recipe.valid, recipe.valid]
         n_valid = int(np.clip(counts_from_proportions(shares, n_bags)[1], 1, n_bags - 1))
         n_bags = n_valid if split == "valid" else n_bags - n_valid
@@ -226,8 +242,8 @@ def _make(table: Table, recipe: Recipe, split: str, pool: Ints, seed: int) -> Ma
         columns, numbers = table.numbers()
         settings["columns"] = columns
         members: Any = clusters(numbers, **options, rows=pool, seed=seed)
-    elif recipe.protocol == "random":
-        members = protocols.random(len(table.truth), **options, rows=pool, seed=seed)
+    elif recipe.protocol == "shuffle":
+        members = protocols.shuffle(len(table.truth), **options, rows=pool, seed=seed)
     else:
         draw: Any = getattr(protocols, recipe.protocol)
         members = draw(table.truth, **options, rows=pool, seed=seed)
@@ -236,29 +252,22 @@ def _make(table: Table, recipe: Recipe, split: str, pool: Ints, seed: int) -> Ma
     )
 
 
-def _describe(split: str, manifest: Manifest, start: int, most: int = 8) -> list[str]:
+def _describe(split: str, manifest: Manifest, start: int) -> list[str]:
     summary = manifest.bags().describe()
     least, median, largest = summary.sizes
     size = f"{least:,}" if least == largest else f"{least:,} – {median:,g} – {largest:,}"
     shares = manifest.counts / np.diff(manifest.offsets)[:, None]
     spreads = [
-        f"{name} {low:.2f} – {middle:.2f} – {high:.2f}"
-        for name, low, middle, high in zip(
-            manifest.classes,
-            shares.min(axis=0),
-            np.median(shares, axis=0),
-            shares.max(axis=0),
-            strict=True,
-        )
+        f"{name} {own.min():.2f} – {np.median(own):.2f} – {own.max():.2f}"
+        for name, own in zip(manifest.classes, shares.T, strict=True)
     ]
-    more = [f"… ({len(spreads) - most:,} more)"] if len(spreads) > most else []
     last = start + manifest.n_bags - 1
     unused = manifest.n_rows - len(np.unique(manifest.index))
     lines = [
         f"bags      {manifest.n_bags:,} ({start:,} to {last:,}) of {size} rows",
-        f"rows      {summary.repeated_rows:,} stand in several of them, {unused:,} in none",
+        f"rows      {summary.repeated_rows:,} in several of them, {unused:,} in none",
         f"redrawn   {manifest.redrawn:,} draws asked for more rows of a class than there are",
-        f"shares    {' · '.join(spreads[:most] + more)} (least – median – most)",
+        f"shares    {listing(spreads, ' · ')} (least – median – most)",
         *summary.separability.split("\n"),
     ]
     return [split, *(f"  {line}" for line in lines)]

@@ -1,14 +1,16 @@
-"""K-means of rows that may lie on disk: they are read in parts, and standardised as they are."""
+"""Bags as clusters, by k-means of rows that may stay on disk: they are read piece by piece."""
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from apportion.bags.read import as_instances, count_rows
 from apportion.errors import BagError, count
 from apportion.study._pool import Ints, pool_of, positive
 
@@ -26,7 +28,7 @@ def clusters(
     rows: ArrayLike | None = None,
     seed: int,
 ) -> dict[int, Ints]:
-    """Cluster rows by k-means, one bag a cluster, so that every row stands in exactly one.
+    """Cluster rows by k-means into one bag per cluster, so that every row is in exactly one bag.
 
     Bags hold rows that are alike, as those of one place or one customer are; their sizes differ,
     and so do their proportions as far as classes can be seen in x. Every column is standardised
@@ -42,9 +44,9 @@ def clusters(
     x : array of shape (M, …), or a tuple of such arrays
         Numbers, of which each row is flattened.
     size : int, optional
-        The number of rows of a bag on average: ⌈rows / size⌉ bags are made.
+        The mean number of rows of a bag: ⌈rows / size⌉ bags are made.
     n_bags : int, optional
-        The number of bags, instead of `size`. There are fewer where k-means leaves clusters empty,
+        The number of bags, instead of `size`. There are fewer if k-means leaves clusters empty,
         as it must if fewer rows are distinct.
     rows : array of int, optional
         The pool to take, in any order; all M rows by default.
@@ -65,8 +67,8 @@ def clusters(
     if (size is None) == (n_bags is None):
         given = "neither size nor n_bags is" if size is None else "both size and n_bags are"
         raise BagError(f"{given} given.", "Pass the mean size of a bag, or the number of bags.")
-    instances = _Instances(x)
-    pool = pool_of(instances.n_rows, rows)
+    x = as_instances(x)
+    pool, parts = pool_of(count_rows(x), rows), _parts_of(x)
     if n_bags is None:
         n_clusters = -(-len(pool) // positive("size", size or 0))
     else:
@@ -77,107 +79,88 @@ def clusters(
             f"Make {len(pool):,} bags at most, or take more rows.",
         )
     rng = np.random.default_rng(seed)
-    cluster = _cluster(instances, pool, n_clusters, rng)
+    cluster = _cluster(parts, pool, n_clusters, rng)
     shuffled = rng.permutation(len(pool))
     order = shuffled[np.argsort(cluster[shuffled], kind="stable")]
     ends = np.flatnonzero(np.diff(cluster[order])) + 1
     return dict(enumerate(np.split(pool[order], ends)))
 
 
-class _Instances:
-    """Rows of numbers, flattened: one array of them, or a tuple of parts side by side."""
-
-    def __init__(self, x: Any) -> None:
-        given = x if isinstance(x, tuple) else (x,)
-        for part in given:
-            if hasattr(part, "iloc"):
-                raise BagError(
-                    f"x is a {type(part).__name__}, whose rows are not found by their position.",
-                    "Pass an array: x.to_numpy(), of columns of numbers.",
-                )
-        self.parts = [part if hasattr(part, "shape") else np.asarray(part) for part in given]
-        lengths = [int(part.shape[0]) if part.shape else 0 for part in self.parts]
-        if len(set(lengths)) != 1 or not lengths[0]:
+def _parts_of(x: Any) -> tuple[Any, ...]:
+    """Return the arrays that x consists of, and check that they hold numbers."""
+    parts: tuple[Any, ...] = x if isinstance(x, tuple) else (x,)
+    for part in parts:
+        kind = np.asarray(part[:1]).dtype
+        if kind.kind not in "biuf" or not _n_columns(parts):
             raise BagError(
-                f"x has {' and '.join(map(str, lengths)) or 'no'} rows.",
-                "Pass at least one row, and parts of equal length where x is a tuple.",
+                f"x has rows of shape {tuple(part.shape[1:])} and {kind}, which have no distances.",
+                "Pass numbers: encode text, and leave out what says nothing of the rows.",
             )
-        self.n_rows = lengths[0]
-        self.n_columns = sum(int(np.prod(part.shape[1:])) for part in self.parts)
-        for part in self.parts:
-            kind = np.asarray(part[:1]).dtype
-            if kind.kind not in "biuf" or not self.n_columns:
-                raise BagError(
-                    f"x has rows of shape {tuple(part.shape[1:])} and {kind}, which have no "
-                    "distances.",
-                    "Pass numbers: encode text, and leave out what says nothing of the rows.",
-                )
-
-    def read(self, rows: Ints) -> NDArray[np.float64]:
-        flat = [np.asarray(part[rows], np.float64).reshape(len(rows), -1) for part in self.parts]
-        values = np.concatenate(flat, axis=1)
-        if not np.isfinite(values).all():
-            row, column = np.argwhere(~np.isfinite(values))[0]
-            raise BagError(
-                f"row {rows[row]} of x holds {values[row, column]} in column {column}.",
-                "Fill in what is missing, or leave the row out of rows.",
-            )
-        return values
-
-    def cut(self, rows: Ints) -> Iterator[Ints]:
-        """Cut rows into parts that are small enough to be read."""
-        step = max(1, PART // self.n_columns)
-        return (rows[start : start + step] for start in range(0, len(rows), step))
+    return parts
 
 
-class _Standardised:
-    """Rows of mean 0 and variance 1 in every column over a pool; constant columns are 0."""
-
-    def __init__(self, instances: _Instances, pool: Ints) -> None:
-        self.instances = instances
-        # Sums of squares around some row, not around 0: dates are far from it, and would cancel.
-        around = instances.read(pool[:1])
-        total, squares = np.zeros_like(around), np.zeros_like(around)
-        for rows in instances.cut(pool):
-            away = instances.read(rows) - around
-            total += away.sum(axis=0)
-            squares += (away**2).sum(axis=0)
-        mean = total / len(pool)
-        spread = np.sqrt(np.maximum(squares / len(pool) - mean**2, 0))
-        self.mean, self.spread = around + mean, np.where(spread > 0, spread, 1)
-
-    def read(self, rows: Ints) -> NDArray[np.float32]:
-        values = np.empty((len(rows), self.instances.n_columns), np.float32)
-        done = 0
-        for part in self.instances.cut(rows):
-            values[done : done + len(part)] = (self.instances.read(part) - self.mean) / self.spread
-            done += len(part)
-        return values
+def _n_columns(parts: tuple[Any, ...]) -> int:
+    return sum(math.prod(part.shape[1:]) for part in parts)
 
 
-def _cluster(instances: _Instances, pool: Ints, n_clusters: int, rng: np.random.Generator) -> Ints:
-    """Give the number of the cluster of each row of the pool; some numbers may stay unused."""
-    # Importing them takes a second, and nothing else of the protocols needs them.
+def _cut(rows: Ints, n_columns: int) -> list[Ints]:
+    """Cut rows into pieces that are small enough to be read."""
+    return np.array_split(rows, -(-len(rows) * n_columns // PART))
+
+
+def _read(parts: tuple[Any, ...], rows: Ints) -> NDArray[np.float64]:
+    """Read some rows, flattened, with their parts side by side."""
+    flat = [np.asarray(part[rows], np.float64).reshape(len(rows), -1) for part in parts]
+    values = np.concatenate(flat, axis=1)
+    if not np.isfinite(values).all():
+        row, column = np.argwhere(~np.isfinite(values))[0]
+        raise BagError(
+            f"row {rows[row]} of x holds {values[row, column]} in column {column}.",
+            "Fill in what is missing, or leave the row out of rows.",
+        )
+    return values
+
+
+def _standardised(parts: tuple[Any, ...], pool: Ints) -> Callable[[Ints], NDArray[np.float32]]:
+    """Return what reads rows with mean 0 and variance 1 in every column over a pool."""
+    from sklearn.preprocessing import StandardScaler
+
+    # Counted from some row, not from 0: scikit-learn takes dates in seconds, all within one, for
+    # a constant column.
+    scaler, first, n_columns = StandardScaler(), _read(parts, pool[:1]), _n_columns(parts)
+    for rows in _cut(pool, n_columns):
+        scaler.partial_fit(_read(parts, rows) - first)
+
+    def read(rows: Ints) -> NDArray[np.float32]:
+        pieces = (scaler.transform(_read(parts, some) - first) for some in _cut(rows, n_columns))
+        return np.concatenate([piece.astype(np.float32) for piece in pieces])
+
+    return read
+
+
+def _cluster(parts: tuple[Any, ...], pool: Ints, n_clusters: int, rng: np.random.Generator) -> Ints:
+    """Return the number of the cluster of each row of the pool; some numbers may stay unused."""
+    # Importing them takes a second, and no other protocol needs them.
     from sklearn.cluster import KMeans, MiniBatchKMeans
     from sklearn.exceptions import ConvergenceWarning
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
     seed = int(rng.integers(2**31))
-    rows = _Standardised(instances, pool)
+    read = _standardised(parts, pool)
     # Several threads would add up the rows of a cluster in the order in which they happen to end.
     with threadpool_limits(1), warnings.catch_warnings():
-        # That fewer rows are distinct than clusters were asked for is told by their number.
+        # The caller sees from the number of bags that fewer rows are distinct.
         warnings.simplefilter("ignore", ConvergenceWarning)
         if len(pool) <= MOST_AT_ONCE:
             model = KMeans(n_clusters, n_init=1, random_state=seed)
-            return np.asarray(model.fit_predict(rows.read(pool)), np.int64)
-        # The first batch also gives the first centres: k-means++ wants a choice for each.
+            return np.asarray(model.fit_predict(read(pool)), np.int64)
+        # The first batch also sets the first centres: k-means++ wants a choice for each.
         batch = max(BATCH, 3 * n_clusters)
         model = MiniBatchKMeans(n_clusters, n_init=1, batch_size=batch, random_state=seed)
         for _ in range(PASSES):
             shuffled = rng.permutation(pool)
             for start in range(0, max(1, len(pool) - batch + 1), batch):
                 # In ascending order a disk is read from its beginning to its end.
-                model.partial_fit(rows.read(np.sort(shuffled[start : start + batch])))
-        parts = [model.predict(rows.read(part)) for part in instances.cut(pool)]
-        return np.concatenate(parts).astype(np.int64)
+                model.partial_fit(read(np.sort(shuffled[start : start + batch])))
+        pieces = [model.predict(read(rows)) for rows in _cut(pool, _n_columns(parts))]
+        return np.concatenate(pieces).astype(np.int64)

@@ -1,9 +1,8 @@
-"""A small experiment that runs anywhere: handwritten digits, in bags whose proportions are known.
+"""The experiment of `apportion demo`: handwritten digits in bags whose proportions are known.
 
 Of scikit-learn's 1,797 digits 30 % are kept for the test. From the rest come bags of 128 by the
 paper's protocol, and each method trains the same perceptron on the same bags. The upper bound
-trains it on bags of one instance, whose proportions are its label: supervised learning. The runs of
-the first draw are kept, and shown side by side in a report.
+trains it on bags of one instance, whose proportions are its label: supervised learning.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ def trial(
     threads: int | None = None,
     run: str | PathLike[str] | None = None,
 ) -> Trial:
-    """Train one method; split, bags and network are drawn by the seed, the same for every method.
+    """Train one method; the seed decides split, bags and net, the same for every method.
 
     Parameters
     ----------
@@ -77,13 +76,13 @@ def trial(
         threads=threads,
     )
     began = time.perf_counter()
-    model = build("mlp", train, seed=seed)
-    history = fit(model, train, test=test, method=method, config=config, run=run)
+    net = build("mlp", train, seed=seed)
+    history = fit(net, train, test=test, method=method, config=config, run=run)
     return Trial(history["test_accuracy"][-1], time.perf_counter() - began)
 
 
 def verdict(found: Mapping[str, Sequence[Trial]]) -> str:
-    """Say which method that knows no labels is ahead here, and whether that means much.
+    """Return which method that knows no labels is ahead, and whether the ranges overlap.
 
     Examples
     --------

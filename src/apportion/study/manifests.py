@@ -1,36 +1,42 @@
 """Manifests: bags as one file, to be cited by a checksum and read again.
 
-A manifest says which rows each bag holds, how many of every class, and how that came about. It
-holds neither instances nor their labels: with the rows that it was made of it becomes `Bags`.
+A manifest says which rows each bag holds, how many of every class, and how the bags were made. It
+holds neither instances nor their labels: with the rows that it was made from it becomes `Bags`.
 
-The file is an .npz of three arrays of whole numbers, `index`, `offsets` and `counts` in the layout
-of `Bags`, beside a text, `manifest.json`. There is no pickle in it, and numpy alone can read it:
-``np.load(file)["index"]``. The same manifest is the same bytes, wherever and whenever it is saved.
+The file is a safetensors file of three arrays of integers, `index`, `offsets` and `counts` in the
+layout of `Bags`, and of one JSON text under the metadata key ``apportion``. Equal manifests are
+equal bytes: integers are as short as their largest value allows, and there is a single metadata
+key, because safetensors writes several in no fixed order.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
 
 from apportion.bags.bags import Bags
+from apportion.bags.checks import check_array, check_rows
 from apportion.bags.counts import count_labels
 from apportion.bags.read import as_instances, count_rows
 from apportion.errors import BagError, DataError, count
-from apportion.study._manifest_file import ARRAYS, REMEDY, checksum, read_manifest, write_manifest
+from apportion.files import check_free, replacing
 from apportion.study._pool import Ints
 from apportion.study.protocols import Drawn
 
 __all__ = ["Manifest"]
 
-ClassName = str | int | float | bool
+FORMAT = 2
+ARRAYS = ("index", "offsets", "counts")
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,59 +55,33 @@ class Manifest:
     Manifest(rand, seed 1: 3 bags from 12 rows, 2 classes; SHA-256 c7b24bb0…)
     >>> made.bags(np.arange(12.0))
     Bags(3 bags of 4–4–4 instances, 12 in all, from 12 rows; 2 classes: no, yes; truth unknown)
-
-    It comes back from its file as it was:
-
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     made.save(f"{folder}/bags.npz")
-    ...     Manifest.load(f"{folder}/bags.npz").sha256 == made.sha256
-    True
     """
 
     protocol: str  # the name of what made them, such as "rand"
-    settings: Mapping[str, Any]  # and its options, as JSON has them
+    settings: Mapping[str, Any]  # its options, as JSON keeps them
     seed: int
     redrawn: int  # draws that had to be made again
-    n_rows: int  # rows of the data set that `index` counts
-    classes: tuple[ClassName, ...]
+    n_rows: int  # of the data set that `index` counts
+    classes: tuple[Any, ...]  # strings or plain numbers
     index: Ints  # (N,) bag after bag, the rows that each holds
     offsets: Ints  # (n + 1,) bag i is index[offsets[i]:offsets[i + 1]]
     counts: Ints  # (n, C) how many of every class each holds
 
     def __post_init__(self) -> None:
         """Check that the fields agree with one another, and that a file can keep them."""
-        for name in self.classes:
-            if not isinstance(name, ClassName):
-                raise BagError(
-                    f"class {name!r} is a {type(name).__name__}, which a manifest cannot keep.",
-                    "Let class names be strings or plain numbers: truth.astype(str).",
-                )
-        try:
-            json.dumps(dict(self.settings))
-        except TypeError as error:
+        plain = [*self.classes, dict(self.settings), self.seed, self.redrawn, self.n_rows]
+        if json.loads(json.dumps(plain, default=repr)) != plain:
             raise BagError(
-                f"the settings {dict(self.settings)} cannot be kept: {error}.",
-                "Let them be plain numbers, strings, and lists and dicts of these.",
-            ) from error
-        dtypes = {array.dtype for array in self._arrays.values()}
-        if (
-            (self.index.ndim, self.offsets.ndim, self.counts.ndim) != (1, 1, 2)
-            or dtypes != {np.dtype(np.int64)}
-            or not self.offsets.size
-            or not (np.diff(self.offsets) > 0).all()
-            or self.offsets[[0, -1]].tolist() != [0, len(self.index)]
-        ):
-            raise BagError(
-                "index, offsets and counts are not those of bags.",
-                "Manifest.from_members makes them from the rows of your bags.",
+                f"a manifest cannot keep all of {plain}.",
+                "Pass strings and plain numbers, for example classes of truth.astype(str).",
             )
-        if self.index.max() >= self.n_rows:
-            raise BagError(
-                f"a bag holds row {self.index.max()}, but there are {count(self.n_rows, 'row')}.",
-                f"Rows are numbered from 0 to {self.n_rows - 1}.",
-            )
-        self.bags()
+        n = self.offsets.size - 1
+        check_array("offsets", self.offsets, (n + 1,), np.int64)
+        check_array("index", self.index, (self.index.size,), np.int64)
+        check_array("counts", self.counts, (n, len(self.classes)), np.int64)
+        if not np.array_equal(self.bags().offsets, self.offsets):
+            raise BagError(f"offsets must run from 0 to {len(self.index)}; got {self.offsets}.")
+        check_rows(self.index, self.offsets[1:], range(n), self.n_rows)
 
     @classmethod
     def from_members(
@@ -112,27 +92,23 @@ class Manifest:
         protocol: str,
         settings: Mapping[str, Any],
         seed: int,
-        classes: Iterable[ClassName] | None = None,
     ) -> Manifest:
-        """Count the classes of bags, and write down how they were made.
+        """Count the classes of bags, and record how they were made.
 
         Parameters
         ----------
         members : Drawn, mapping from bag to rows, or array of shape (n, size)
-            What a protocol gave. Bags keep their order; their names are 0, 1, ….
+            What a protocol returned. Bags keep their order; their names are 0, 1, ….
         truth : array of shape (M,)
-            The class name of every row of the data set, whether a bag holds it or not.
+            The class name of every row of the data set, in a bag or not.
         protocol, settings, seed
-            What was called and how, for whoever wants to do it again.
-        classes : sequence of class names, optional
-            By default those of `truth`, in their order.
+            What was called and how.
         """
         redrawn = members.redrawn if isinstance(members, Drawn) else 0
         rows = members.members if isinstance(members, Drawn) else members
-        bags = Bags.from_members(None, rows, truth=truth, classes=classes)
-        names: Any = bags.classes  # what kinds they are is checked with the other fields
+        bags = Bags.from_members(None, rows, truth=truth)
         arrays = bags.index, bags.offsets, bags.counts
-        return cls(protocol, dict(settings), int(seed), redrawn, len(truth), names, *arrays)
+        return cls(protocol, dict(settings), int(seed), redrawn, len(truth), bags.classes, *arrays)
 
     @property
     def n_bags(self) -> int:
@@ -146,97 +122,74 @@ class Manifest:
         It is that of the arrays index, offsets and counts, each as a line of its name and shape
         followed by its values as little-endian 64-bit integers, and of the JSON list of classes.
         """
-        return checksum(self._arrays, self.classes)
-
-    @property
-    def _arrays(self) -> dict[str, Ints]:
-        return {name: getattr(self, name) for name in ARRAYS}
+        digest = hashlib.sha256()
+        for name in ARRAYS:
+            array: Ints = getattr(self, name)
+            digest.update(f"{name} {' '.join(map(str, array.shape))}\n".encode())
+            digest.update(array.astype("<i8").tobytes())
+        digest.update(json.dumps(list(self.classes)).encode())
+        return digest.hexdigest()
 
     def bags(self, x: Any = None, truth: Any = None) -> Bags:
-        """Put the rows of a data set into these bags.
-
-        Parameters
-        ----------
-        x : array of shape (M, …), or a tuple of such arrays
-            The rows that the bags were made of, in the same order.
-        truth : array of shape (M,), optional
-            The truth, for evaluation only.
-
-        Raises
-        ------
-        BagError
-            If x has another number of rows, or the truth gives a bag other counts.
-        """
-        n_rows = self.n_rows if x is None else count_rows(as_instances(x))
+        """Return the bags, of the rows `x` of their data set, with its `truth`, or without them."""
+        given = self.n_rows if truth is None else len(truth)
+        n_rows = given if x is None else count_rows(as_instances(x))
+        remedy = "Pass the data set that they were made from, with its rows in the same order."
         if n_rows != self.n_rows:
-            raise BagError(
-                f"x has {count(n_rows, 'row')}, but the bags were made of {self.n_rows:,}.",
-                "Pass all rows of the data set that they were made of, in the same order.",
-            )
+            was = count(self.n_rows, "row")
+            raise BagError(f"the bags were made from {was}; got {n_rows:,}.", remedy)
         members = dict(enumerate(np.split(self.index, self.offsets[1:-1])))
         bags = Bags.from_members(
             x, members, self.counts, counts=True, classes=self.classes, truth=truth
         )
         if bags.truth is not None:
-            self._check_truth(bags.truth)
+            true = count_labels(bags.truth, bags.sizes, bags.n_classes)
+            for bag in np.flatnonzero((true != self.counts).any(axis=1))[:1]:
+                both = f"{self.counts[bag].tolist()}, but by the truth it has {true[bag].tolist()}"
+                raise BagError(f"bag {bag} was made with counts {both}.", remedy)
         return bags
 
-    def _check_truth(self, truth: Ints) -> None:
-        """Compare the counts with those of the truth: rows in another order would have others."""
-        true = count_labels(truth, np.diff(self.offsets), len(self.classes))
-        wrong = np.argwhere(true != self.counts)
-        if len(wrong):
-            bag, c = wrong[0]
-            raise BagError(
-                f"bag {bag} was made with {self.counts[bag, c]:,} of class {self.classes[c]!r}, "
-                f"but the truth gives it {true[bag, c]:,}.",
-                "Pass x and truth in the order of the data set that the bags were made of.",
-            )
-
     def save(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
-        """Write the manifest into one file, whole or not at all.
+        """Write the manifest into one .safetensors file, whole or not at all."""
+        arrays = {name: getattr(self, name) for name in ARRAYS}
+        short = {name: a.astype(np.min_scalar_type(a.max())) for name, a in arrays.items()}
+        check_free(Path(path), force=force)
+        with replacing(Path(path)) as beside:
+            beside.write_bytes(save(short, {"apportion": self._text()}))
 
-        Parameters
-        ----------
-        path : path
-            By custom it ends in .npz.
-        force : bool
-            Whether to replace a file that is there already.
-        """
-        about = {
-            "protocol": self.protocol,
-            "settings": dict(self.settings),
-            "seed": self.seed,
-            "redrawn": self.redrawn,
-            "n_rows": self.n_rows,
-            "classes": list(self.classes),
-        }
-        write_manifest(Path(path), self._arrays, about, force=force)
+    def _text(self) -> str:
+        """Return all but the arrays as JSON, with a checksum of that text."""
+        about = {"format": FORMAT, "kind": "manifest", **vars(self), "sha256": self.sha256}
+        about = {name: value for name, value in about.items() if name not in ARRAYS}
+        about["settings"] = dict(self.settings)
+        checksum = hashlib.sha256(json.dumps(about).encode()).hexdigest()
+        return json.dumps({**about, "checksum": checksum})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Manifest:
-        """Read a manifest from its file, and check that it is the one that was saved.
-
-        Raises
-        ------
-        DataError
-            If there is no such file, or it is damaged, or no manifest, or of a later format.
-        """
-        arrays, about = read_manifest(path)
+        """Read a manifest; a file that is damaged, foreign or of a later format is a DataError."""
         try:
-            return cls(
-                protocol=str(about["protocol"]),
-                settings=dict(about["settings"]),
-                seed=int(about["seed"]),
-                redrawn=int(about["redrawn"]),
-                n_rows=int(about["n_rows"]),
-                classes=tuple(about["classes"]),
-                **arrays,
-            )
-        except KeyError as error:
-            raise DataError(f"{path} lacks {error} in its manifest.json.", REMEDY) from error
-        except (TypeError, ValueError) as error:
-            raise DataError(f"{path} contradicts itself: {error}", REMEDY) from error
+            with safe_open(path, framework="numpy") as file:
+                text = (file.metadata() or {}).get("apportion", "{}")
+                about = json.loads(text)
+                if (kind := about.get("kind", "file")) != "manifest":
+                    raise ValueError(f"it is another {kind}")
+                if (version := about.get("format")) != FORMAT:
+                    raise ValueError(f"it has format {version}, and this apportion reads {FORMAT}")
+                own = {field.name: about.get(field.name) for field in fields(cls)}
+                for name in ARRAYS:  # fractions would be a TypeError
+                    own[name] = file.get_tensor(name).astype(np.int64, casting="same_kind")
+            if not all(type(own[name]) is int for name in ("seed", "redrawn", "n_rows")):
+                raise TypeError("seed, redrawn and n_rows must be integers")
+            manifest = cls(**{**own, "classes": tuple(own["classes"])})
+            if manifest._text() != text:
+                raise ValueError("it was changed since it was saved")
+        except (SafetensorError, OSError, AttributeError, TypeError, ValueError) as error:
+            raise DataError(
+                f"{path} cannot be read as a manifest: {error}".rstrip(".") + ".",
+                "Pass a file that Manifest.save wrote; if it is damaged, restore it from a copy.",
+            ) from error
+        return manifest
 
     def __repr__(self) -> str:
         return (

@@ -67,7 +67,7 @@ def paper(file: str | os.PathLike[str], size: int) -> tuple[Ints, Ints]:
         if part.ndim != 2 or part.shape[1] != size or part.dtype.kind not in "iu":
             raise DataError(
                 f"{name} of {file} is of shape {part.shape} and {part.dtype}.",
-                f"Let it be whole numbers of shape (bags, {size}).",
+                f"It must be integers of shape (bags, {size}).",
             )
     train, valid = (part.astype(np.int64) for part in parts.values())
     return train, valid

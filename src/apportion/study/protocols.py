@@ -1,4 +1,4 @@
-r"""How bags are made from labelled data, to study what can be learned from their proportions.
+r"""Protocols: how bags are made from labelled data, to study what their proportions can teach.
 
 `pools` cuts the rows before any bag is made, so that training, validation and test share none.
 From the rows of a pool
@@ -6,17 +6,18 @@ From the rows of a pool
 - `rand` draws bags whose proportions are random, as in the paper's experiments:
   :math:`p_c = r_c / \sum_b r_b` with :math:`r_c` uniform on [0, 1). Whole counts are those of the
   largest remainder (`apportion.bags.counts.counts_from_proportions`), so that no class is favoured;
-- `dirichlet` draws bags alike, whose proportions differ as much as you say;
-- `random` deals all rows out to bags, so that proportions differ only by chance;
-- `clusters` makes a bag of rows that resemble one another, without looking at classes.
+- `dirichlet` draws such bags from a Dirichlet distribution, so that `alpha` sets their spread;
+- `shuffle` puts every row into one bag at random, so that proportions differ only by chance;
+- `apportion.study.clusters.clusters` makes a bag of rows that resemble one another, without looking
+  at classes.
 
-`paper` draws nothing: it reads bags that were published with a paper, those of
-``papers/matsuo2023/bags`` say.
+`apportion.study.paper_bags.paper` draws nothing: it reads the bags that were published with a
+paper, for example those of ``papers/matsuo2023/bags``.
 
 Labels serve to make the bags, and nothing of them remains but the rows that each bag holds. Rows
 stand in a bag in random order: sorted by class, they would tell the truth to whatever breaks ties
 in their order. All is a function of the seed alone; numpy's global state is neither read nor
-changed. Drawing costs a few operations an instance, and about 0.2 ms a bag of ten classes.
+changed. Drawing costs a few operations per instance, and about 0.2 ms per bag of ten classes.
 
 Reference: S. Matsuo, R. Bise, S. Uchida, D. Suehiro, "Learning From Label Proportion with Online
 Pseudo-Label Decision by Regret Minimization", ICASSP 2023.
@@ -35,12 +36,12 @@ from apportion.bags.counts import counts_from_proportions
 from apportion.errors import BagError, count
 from apportion.study._pool import Ints, holdings, pool_of, positive, rows_by_class
 
-__all__ = ["Drawn", "dirichlet", "pools", "rand", "random"]
+__all__ = ["Drawn", "dirichlet", "pools", "rand", "shuffle"]
 
 Floats = NDArray[np.float64]
 Shares = Callable[[np.random.Generator, int], Floats]  # draws proportions of so many classes
 
-MOST_TRIES = 10_000  # draws of one bag's proportions, before the pool is said not to serve them
+MOST_TRIES = 10_000  # draws of one bag's proportions, before the pool is found too small
 MOST_ALPHA = 1e9  # far beyond it numpy's draws overflow; proportions have long been equal
 
 
@@ -67,7 +68,7 @@ def rand(
     """Draw bags of one size, whose proportions are uniform random numbers divided by their sum.
 
     No row stands twice in a bag, but it may return in other bags. Proportions that ask for more
-    rows of a class than there are get drawn again, which is counted: where it happens often, large
+    rows of a class than there are get drawn again, which is counted: if it happens often, large
     shares of small classes are rarer than they would be.
 
     Parameters
@@ -149,9 +150,8 @@ def dirichlet(
     """
     if not 0 < alpha <= MOST_ALPHA:
         raise BagError(
-            f"alpha is {alpha!r}.",
-            f"Pass a number of more than 0 and up to {MOST_ALPHA:g}: "
-            "1 for proportions that are all equally likely.",
+            f"alpha must be more than 0 and at most {MOST_ALPHA:g}; got {alpha!r}.",
+            "Pass 1 for proportions that are all equally likely, less for bags that differ more.",
         )
 
     def shares(rng: np.random.Generator, n_classes: int) -> Floats:
@@ -160,7 +160,7 @@ def dirichlet(
     return _draw(truth, size, n_bags, rows, seed, shares, " A larger alpha asks for less of it.")
 
 
-def random(n_rows: int, size: int, *, rows: ArrayLike | None = None, seed: int) -> dict[int, Ints]:
+def shuffle(n_rows: int, size: int, *, rows: ArrayLike | None = None, seed: int) -> dict[int, Ints]:
     """Shuffle rows and cut them into bags, so that every row stands in exactly one.
 
     Parameters
@@ -181,7 +181,7 @@ def random(n_rows: int, size: int, *, rows: ArrayLike | None = None, seed: int) 
     Examples
     --------
     >>> from apportion.bags.bags import Bags
-    >>> members = random(7, 3, seed=0)
+    >>> members = shuffle(7, 3, seed=0)
     >>> [len(rows) for rows in members.values()]
     [3, 3, 1]
     >>> Bags.from_members(np.eye(7), members, truth=list("aabbabb")).sizes
@@ -221,7 +221,7 @@ def pools(n_rows: int, fractions: Sequence[float], *, seed: int) -> tuple[Ints, 
     if share.ndim != 1 or not (share > 0).all() or not abs(share.sum() - 1) <= 1e-6:
         raise BagError(
             f"the fractions of the pools are {given or 'none'}, with a sum of {share.sum():g}.",
-            "Let each be more than 0 and all sum to 1: what you leave unused is a pool as well.",
+            "Each must be more than 0, and all must sum to 1: unused rows are a pool too.",
         )
     sizes = counts_from_proportions(share, n_rows)
     if not sizes.all():
@@ -248,7 +248,7 @@ def _draw(
     shares: Shares,
     remedy: str,
 ) -> Drawn:
-    """Draw bags whose proportions `shares` draws; `remedy` is what else helps a scarce class."""
+    """Draw bags whose proportions `shares` draws; `remedy` also helps with a scarce class."""
     size = positive("size", size)
     pool = rows_by_class(truth, rows)
     held = np.array([len(own) for own in pool.values()])
@@ -281,7 +281,7 @@ def _draw_counts(
     shares: Shares,
     remedy: str,
 ) -> tuple[Ints, int]:
-    """Draw counts that the pool can serve; also give the number of draws that it could not."""
+    """Draw counts that the pool can serve; return them and how many draws it could not."""
     short = np.zeros(len(held), np.int64)
     for tries in range(MOST_TRIES):
         counts = counts_from_proportions(shares(rng, len(held)), size)

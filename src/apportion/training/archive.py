@@ -66,7 +66,7 @@ class Archive:
         self._check_identity(self.run, scalars["identity"])
         _check_model(self.run, session, tensors["model"])
         self.run.rewind(scalars["log_bytes"])
-        session.model.load_state_dict(tensors["model"])
+        session.net.load_state_dict(tensors["model"])
         try:
             checkpoint.load_optimizer(
                 session.optimizer, tensors.get("optimizer", {}), scalars["optimizer"]
@@ -74,7 +74,7 @@ class Archive:
         except ValueError as error:
             raise RunError(
                 f"{self.run.checkpoint} was saved with other parameters to train: {error}.",
-                "Let requires_grad be as it was.",
+                "Set requires_grad as it was.",
             ) from error
         session.supervision.load_state_dict(tensors.get("method", {}))
         history = session.history
@@ -106,7 +106,7 @@ class Archive:
             return
         history = session.history
         tensors = {
-            "model": session.model.state_dict(),
+            "model": session.net.state_dict(),
             "best": history.selected,
             "optimizer": checkpoint.optimizer_tensors(session.optimizer),
             "method": session.supervision.state_dict(),
@@ -129,7 +129,7 @@ class Archive:
         history = session.history
         train = session.train
         instance = [{"shape": list(p.shape[1:]), "dtype": _name(p.dtype)} for p in train.parts]
-        recipe = getattr(session.model, "recipe", None)
+        recipe = getattr(session.net, "recipe", None)
         for path, weights, epoch in (
             (self.run.model, history.selected, history.best_epoch or history.epoch),
             (self.run.last, history.last, history.epoch),
@@ -137,7 +137,7 @@ class Archive:
             about = {
                 "epoch": epoch,
                 "classes": plain_names(train.classes),
-                "recipe": recipe,  # how to make the network again, if it is one of this library
+                "recipe": recipe,  # how to build the net again, if it is one of this library
                 "parts": instance,
             }
             checkpoint.save(self.run, path, {"": weights}, about)
@@ -219,12 +219,12 @@ def _difference(theirs: Any, ours: Any) -> str:
 
 
 def _check_model(run: Run, session: Session, saved: checkpoint.Tensors) -> None:
-    mine = {name: tuple(t.shape) for name, t in session.model.state_dict().items()}
+    mine = {name: tuple(t.shape) for name, t in session.net.state_dict().items()}
     theirs = {name: tuple(t.shape) for name, t in saved.items()}
     for name in sorted(mine.keys() | theirs.keys()):
         if theirs.get(name) != mine.get(name):
             raise RunError(
-                f"{run.checkpoint} was saved of another model: {name} is of shape "
+                f"{run.checkpoint} was saved from another net: {name} is of shape "
                 f"{theirs.get(name)} there and {mine.get(name)} here.",
-                "Pass a model like the one that it was started with.",
+                "Pass a net like the one that it was started with.",
             )

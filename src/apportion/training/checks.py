@@ -15,27 +15,27 @@ from apportion.errors import BagError, ConfigError
 from apportion.nets.augment import augmented
 
 
-def check_types(model: Any, config: Any, train: Any, valid: Any, test: Any) -> None:
+def check_types(net: Any, config: Any, train: Any, valid: Any, test: Any) -> None:
     """Check that everything is what `fit` takes."""
     if not isinstance(config, TrainConfig):
         raise ConfigError(
-            f"config is {config!r}.",
+            f"config must be a TrainConfig; got {config!r}.",
             'Pass TrainConfig(epochs=…), or TrainConfig.preset("paper") for a preset.',
         )
-    if not isinstance(model, nn.Module):
+    if not isinstance(net, nn.Module):
         raise ConfigError(
-            f"the model is {model!r}.", "Pass an nn.Module; apportion.nets.build.build makes one."
+            f"net must be an nn.Module; got {net!r}.", "apportion.nets.build.build makes one."
         )
     for name, bags in (("train", train), ("valid", valid), ("test", test)):
         if not isinstance(bags, Bags) and (bags is not None or name == "train"):
             raise BagError(
                 f"{name} is of type {type(bags).__name__}, not Bags.",
-                "Bags.from_rows makes them of rows and a bag id for each.",
+                "Bags.from_rows makes them from rows and one bag id per row.",
             )
 
 
 def check_input(
-    model: nn.Module, config: TrainConfig, train: Bags, valid: Bags | None, test: Bags | None
+    net: nn.Module, config: TrainConfig, train: Bags, valid: Bags | None, test: Bags | None
 ) -> None:
     """Check that the parts go together."""
     for name, bags in (("validation", valid), ("test", test)):
@@ -50,39 +50,39 @@ def check_input(
             f"patience is {config.patience}, but there are no validation bags to stop by.",
             "Pass valid=, or leave patience out.",
         )
-    if not any(p.requires_grad for p in model.parameters()):
+    if not any(p.requires_grad for p in net.parameters()):
         raise ConfigError(
-            f"{type(model).__name__} has no parameters to train.",
-            "Let requires_grad of some be True.",
+            f"{type(net).__name__} has no parameters to train.",
+            "Set requires_grad of some to True.",
         )
 
 
 def check_batch(
-    name: str, model: nn.Module, instances: Instances, augmentations: Sequence[str] = ()
+    name: str, net: nn.Module, instances: Instances, augmentations: Sequence[str] = ()
 ) -> None:
-    """See that two instances can be augmented, and that the model gives them a logit a class."""
+    """Check that instances can be augmented, and that the net returns one logit per class."""
     n_classes, rows = instances.bags.n_classes, instances.distinct[:2]
     (stored,) = instances.feed.batches(rows, [(0, len(rows))])
     x = augmented(stored, augmentations, torch.Generator(instances.device))
-    was_training = model.training
-    model.eval()
+    was_training = net.training
+    net.eval()
     try:
         with torch.no_grad():
-            given = model(*x)
+            given = net(*x)
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
         took = ", ".join(f"{tuple(part.shape)} {str(part.dtype)[6:]}" for part in x)
         raise ConfigError(
-            f"{type(model).__name__} cannot take {name} instances, a batch of {took}: {error}",
-            "Let it take them as they are stored: apportion.nets.normalized.Normalized makes "
-            "floating-point numbers of others.",
+            f"{type(net).__name__} cannot take {name} instances, a batch of {took}: {error}",
+            "It must take them as they are stored: apportion.nets.normalized.Normalized turns "
+            "integers into floating-point numbers.",
         ) from error
     finally:
-        model.train(was_training)
+        net.train(was_training)
     wanted = (len(rows), n_classes)
     if not isinstance(given, Tensor) or tuple(given.shape) != wanted:
         found = f"shape {tuple(given.shape)}" if isinstance(given, Tensor) else str(type(given))
         raise ConfigError(
-            f"{type(model).__name__} gives {found} for {len(rows)} instances of {n_classes} "
+            f"{type(net).__name__} returns {found} for {len(rows)} instances of {n_classes} "
             f"classes, not {wanted}.",
-            f"Let it return {n_classes} logits for each instance, and nothing else.",
+            f"It must return {n_classes} logits per instance, and nothing else.",
         )

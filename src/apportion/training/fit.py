@@ -5,9 +5,9 @@ The paper's objective (Eq. 1) is a minimum over both the network f and the label
 .. math:: \min_{Y^1, \dots, Y^n, f} \sum_i \sum_j \ell(x^i_j, Y^i_j, f) \quad\text{where } Y^i
           \text{ has } k^i_c \text{ labels of each class } c,
 
-and `fit` approaches it an epoch at a time: train f on the labels at hand, see how unlikely they
-turned out, decide the next ones. The value of the objective is the loss in the log. Methods that
-compare proportions instead have nothing to decide, and share everything else.
+and `fit` approaches it one epoch at a time: train f on the current labels, measure how unlikely
+they turned out, decide the next ones. The value of the objective is the loss in the log. Methods
+that compare proportions instead have nothing to decide, and share everything else.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ log = logging.getLogger("apportion")
 
 
 def fit(
-    model: nn.Module,
+    net: nn.Module,
     train: Bags,
     valid: Bags | None = None,
     test: Bags | None = None,
@@ -50,14 +50,14 @@ def fit(
     on_epoch: Callable[[dict[str, Any], nn.Module], None] | None = None,
     progress: bool | None = None,
 ) -> History:
-    """Train a model of instances from bags with known proportions.
+    """Train a net to classify instances from bags with known proportions.
 
     Parameters
     ----------
-    model : nn.Module
-        Maps a batch, called as ``model(*x)``, to logits (b, C). It is trained in place, and ends up
+    net : nn.Module
+        Maps a batch, called as ``net(*x)``, to logits (b, C). It is trained in place, and ends up
         with the selected weights: those of the epoch of least validation proportion error, or the
-        last ones where there is no validation.
+        last ones if there is no validation.
     train, valid, test : Bags
         Bags to train on, to select by, and to report accuracy on. Labels that they know are used
         for accuracies in the log, and for no decision.
@@ -70,11 +70,11 @@ def fit(
         method and configuration, training goes on from its last checkpoint. Without one, what
         was learned is lost if training is interrupted.
     on_epoch : callable, optional
-        Called after every epoch with its record and the model, whose weights it may read. If it
+        Called after every epoch with its record and the net, whose weights it may read. If it
         raises KeyboardInterrupt, a checkpoint is saved first.
     progress : bool, optional
-        Whether to show a progress bar; by default on a terminal. The logger "apportion" gets a
-        line an epoch besides: ``logging.basicConfig(level="INFO")`` shows it.
+        Whether to show a progress bar; by default on a terminal. The logger "apportion" also
+        gets one line per epoch: ``logging.basicConfig(level="INFO")`` shows it.
 
     Returns
     -------
@@ -93,10 +93,10 @@ def fit(
     True
     """
     config = TrainConfig() if config is None else config
-    check_types(model, config, train, valid, test)
+    check_types(net, config, train, valid, test)
     with progress_bars([config.epochs], progress) as (show,):
         return train_one(
-            model,
+            net,
             train,
             valid,
             test,
@@ -110,7 +110,7 @@ def fit(
 
 
 def train_one(
-    model: nn.Module,
+    net: nn.Module,
     train: Bags,
     valid: Bags | None,
     test: Bags | None,
@@ -127,7 +127,7 @@ def train_one(
     """Do what `fit` does, with data that may be on the shelf already, and a name for the log."""
     archive = Archive(run)
     with archive.opened(), own_threads(config.threads or archive.threads), own_stream(device):
-        session = Session(model, train, valid, test, method_named(method), config, device, shelf)
+        session = Session(net, train, valid, test, method_named(method), config, device, shelf)
         if not archive.resume(session):
             session.begin()
 
@@ -153,7 +153,7 @@ def train_one(
             show(epoch, name + brief(record))
             if on_epoch is not None:
                 try:
-                    on_epoch(copy.deepcopy(record), model)
+                    on_epoch(copy.deepcopy(record), net)
                 except KeyboardInterrupt:  # between epochs is when a run can be left as it is
                     archive.save_checkpoint(session)
                     raise

@@ -1,4 +1,4 @@
-"""What `fit` needs around its loop: data and model on the device, the method, and the history."""
+"""What `fit` needs around its loop: data and net on the device, the method, and the history."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class History:
         return len(self.records)
 
     def __getitem__(self, name: str) -> list[Any]:
-        """Give one number of every epoch: ``history["loss"]``; None where an epoch lacks it."""
+        """Return one number of every epoch: ``history["loss"]``; None if an epoch lacks it."""
         if name not in {key for record in self.records for key in record}:
             known = ", ".join(self.records[-1]) if self.records else "nothing"
             raise KeyError(f"{name!r} is not in the records, which have {known}")
@@ -66,7 +66,7 @@ class Session:
 
     def __init__(
         self,
-        model: nn.Module,
+        net: nn.Module,
         train: Bags,
         valid: Bags | None,
         test: Bags | None,
@@ -75,8 +75,8 @@ class Session:
         device: torch.device,
         shelf: Shelf | None = None,
     ) -> None:
-        check_input(model, config, train, valid, test)
-        self.model, self.method, self.config, self.device = model, method, config, device
+        check_input(net, config, train, valid, test)
+        self.net, self.method, self.config, self.device = net, method, config, device
         self.precision = precision_for(config.precision, self.device)
         self.train, self.valid, self.test = train, valid, test
         self.history = History()
@@ -91,7 +91,7 @@ class Session:
                 seed=config.seed,
                 threads=config.threads,
             )
-        self.parameters = [p for p in self.model.parameters() if p.requires_grad]
+        self.parameters = [p for p in self.net.parameters() if p.requires_grad]
         on_gpu = device.type == "cuda"  # where a graph reads rate and state from the device
         rate = torch.tensor(config.learning_rate, device=device) if on_gpu else config.learning_rate
         self.optimizer = torch.optim.AdamW(
@@ -106,7 +106,7 @@ class Session:
         self.ahead: dict[str, Tensor] = {}  # confidences on that stream
         self.settled = False
         self.step = Stepper(
-            self.model,
+            self.net,
             self.optimizer,
             self.supervision,
             self.on_train,
@@ -118,17 +118,17 @@ class Session:
         )
 
     def _place(self, shelf: Shelf | None) -> None:
-        """Bring model and data to the device, and see that they go together."""
+        """Bring net and data to the device, and check that they go together."""
         memory = self.config.device_memory_gib
         limit = None if memory is None else int(memory * 2**30)
-        move_to(self.device, self.model)
+        move_to(self.device, self.net)
         self.on_train, self.on_valid, self.on_test = place(
             (self.train, self.valid, self.test), self.device, limit=limit, shelf=shelf
         )
-        check_batch("training", self.model, self.on_train, self.config.augment)
+        check_batch("training", self.net, self.on_train, self.config.augment)
         for name, instances in (("validation", self.on_valid), ("test", self.on_test)):
             if instances is not None:
-                check_batch(name, self.model, instances)
+                check_batch(name, self.net, instances)
         if self.device.type == "cuda":  # other runs, on other streams, may share these data
             torch.cuda.current_stream(self.device).synchronize()
 
@@ -153,7 +153,7 @@ class Session:
                 self.learn_from(0, self.confidence_to_learn_from())
 
     def is_finished(self) -> bool:
-        """Tell whether the epochs are over, or the validation error has stopped to improve."""
+        """Tell whether the epochs are over, or the validation error has stopped improving."""
         best, patience = self.history.best_epoch, self.config.patience
         stopped = (
             best is not None and patience is not None and self.history.epoch - best >= patience
@@ -172,11 +172,11 @@ class Session:
         return self.generators if alone else nullcontext()
 
     def train_epoch(self, epoch: int) -> float:
-        """Train on every instance once; give the mean loss."""
+        """Train on every instance once; return the mean loss."""
         self.generators.reseed(self.config.seed, epoch)
         self.step.begin_epoch()
         self.ahead.clear()
-        self.model.train()
+        self.net.train()
         losses, weights = [], []
         for step in self.on_train.steps(self.method.unit, self.config, epoch):
             self._set_rate(self.config.learning_rate_at(step.progress))
@@ -205,7 +205,7 @@ class Session:
                 group["lr"] = rate
 
     def confidence_to_learn_from(self) -> Tensor | None:
-        """Give the confidences of the training instances, if the method wants them.
+        """Return the confidences of the training instances, if the method wants them.
 
         A GPU goes on with those that `evaluate` will want, while the host decides labels.
         """
@@ -221,12 +221,12 @@ class Session:
         return found
 
     def learn_from(self, epoch: int, confidence: Tensor | None) -> dict[str, float]:
-        """Let the method learn from an epoch; give its numbers, as the log takes them."""
+        """Let the method learn from an epoch; return its numbers for the log."""
         found = self.supervision.epoch_end(epoch, confidence)
         return {name: float(value) for name, value in found.items()}
 
     def _confidence(self, instances: Instances) -> Tensor:
-        return instances.confidence(self.model, self.precision, self.config.instances_per_pass)
+        return instances.confidence(self.net, self.precision, self.config.instances_per_pass)
 
     def evaluate(self) -> dict[str, float]:
         """Measure the validation error, and accuracies where the truth is known."""
@@ -265,22 +265,22 @@ class Session:
         history.records.append(record)
         if self.valid is not None and record["valid_error"] < history.best_error:
             history.best_epoch, history.best_error = record["epoch"], record["valid_error"]
-            history.selected = _copy(self.model)
+            history.selected = _copy(self.net)
 
     def finish(self) -> History:
-        """Leave the selected weights in the model, and no gradients."""
+        """Leave the selected weights in the net, and no gradients."""
         self.optimizer.zero_grad(set_to_none=True)  # they lie in the memory of the graphs
         history = self.history
-        history.last = _copy(self.model)
+        history.last = _copy(self.net)
         history.selected = history.selected or history.last
         if self.supervision.labels is not None:
             history.labels = self.supervision.labels.cpu()
-        self.model.load_state_dict(history.selected)
-        self.model.eval()
+        self.net.load_state_dict(history.selected)
+        self.net.eval()
         return history
 
     def outcomes(self) -> dict[str, Outcome]:
-        """Measure what the model makes of every set of bags."""
+        """Evaluate the net on every set of bags."""
         sets = [("train", self.on_train, self.train), *self._held_out()]
         with self.generators:
             return {name: measure(bags, self._confidence(placed)) for name, placed, bags in sets}
@@ -298,5 +298,5 @@ def _accuracy(labels: Tensor, bags: Bags) -> float:
     return share_equal(labels, torch.from_numpy(bags.truth).to(labels.device))
 
 
-def _copy(model: nn.Module) -> Weights:
-    return {name: value.detach().clone() for name, value in model.state_dict().items()}
+def _copy(net: nn.Module) -> Weights:
+    return {name: value.detach().clone() for name, value in net.state_dict().items()}

@@ -25,7 +25,7 @@ OTHERS = {"changed": "labels/changed"}
 
 
 def scalars(record: Mapping[str, Any]) -> dict[str, float]:
-    """Give the numbers of an epoch by the names that TensorBoard groups them by.
+    """Return the numbers of an epoch by the names that TensorBoard groups them by.
 
     Examples
     --------
@@ -63,7 +63,7 @@ def tensorboard(
         To be passed as ``on_epoch``::
 
             with tensorboard("runs/a/tensorboard") as on_epoch:
-                fit(model, bags, run="runs/a", on_epoch=on_epoch)
+                fit(net, bags, run="runs/a", on_epoch=on_epoch)
 
     Raises
     ------
@@ -81,7 +81,7 @@ def tensorboard(
         ) from error
     writer: Any = None
 
-    def on_epoch(record: dict[str, Any], model: nn.Module) -> None:  # noqa: ARG001
+    def on_epoch(record: dict[str, Any], net: nn.Module) -> None:  # noqa: ARG001
         nonlocal writer
         if writer is None:
             _wait_for_a_later_name(folder)

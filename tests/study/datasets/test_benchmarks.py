@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from apportion.errors import DataError
+from apportion.errors import ConfigError, DataError
 from apportion.study.datasets import benchmarks
 from apportion.study.datasets.benchmarks import Benchmark, digits
 
@@ -50,7 +50,7 @@ def test_digits_are_cut_at_random_by_the_seed():
 
 @pytest.mark.parametrize("test", [0, 1, -0.1, 30, float("nan")])
 def test_digits_refuse_a_share_that_leaves_nothing(test):
-    with pytest.raises(DataError, match=rf"test is {test!r}\.\n.*between 0 and 1"):
+    with pytest.raises(ConfigError, match=rf"test must be between 0 and 1, .*; got {test!r}\."):
         digits(test=test)
 
 

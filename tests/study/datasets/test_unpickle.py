@@ -9,8 +9,8 @@ import subprocess
 import numpy as np
 import pytest
 
-from apportion.study.datasets import unpickle as _unpickle
-from apportion.study.datasets.unpickle import PickledArray, unpickle_plain
+from apportion.study.datasets import _unpickle as _unpickle
+from apportion.study.datasets._unpickle import PickledArray, unpickle_plain
 
 ROWS = np.random.default_rng(0).integers(0, 256, (5, 7), np.uint8)
 
@@ -118,7 +118,7 @@ def test_names_lead_to_stand_ins_not_to_numpy():
     for module, name in _unpickle.STAND_INS:
         given = unpickle_plain(f"c{module}\n{name}\n.".encode())
         assert given not in (np.ndarray, np.dtype)
-        assert given.__module__ == "apportion.study.datasets.unpickle"
+        assert given.__module__ == "apportion.study.datasets._unpickle"
     with pytest.raises(TypeError):
         unpickle_plain(b"cnumpy\nndarray\n(K\x03tR.")
 

@@ -1,18 +1,25 @@
 """Running cells: what is trained, what is recorded, and what is started in time."""
 
+import os
+import signal
 import subprocess
+import sys
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from apportion import TrainConfig, fit
+from apportion.cli.app import app
 from apportion.errors import ConfigError, DataError
+from apportion.runs.run import Run
 from apportion.study.datasets.benchmarks import cifar10
 from apportion.study.reproduce import running
 from apportion.study.reproduce.paper import Cell
 from apportion.study.reproduce.running import run
 from apportion.study.reproduce.schedule import duration
 from apportion.training.many import fit_many
+from apportion.training.session import History, Session
 from tests.study.reproduce.small import line_of, small_data, small_paper
 
 
@@ -24,7 +31,7 @@ def test_a_cell_is_trained_with_the_papers_preset_and_recorded(tmp_path):
     problem = running._problem(paper, lambda _: cifar10(data), "cifar10", 8)
     assert problem.train.n_instances == problem.valid.n_instances == 16
     history = fit(
-        problem.network(3),
+        problem.net(3),
         problem.train,
         problem.valid,
         problem.test,
@@ -43,11 +50,11 @@ def test_a_cell_is_trained_with_the_papers_preset_and_recorded(tmp_path):
     assert curves["valid_error"] == [round(value, 4) for value in history["valid_error"]]
 
 
-def test_networks_differ_by_their_seed_and_leave_the_callers_numbers_alone(tmp_path):
+def test_nets_differ_by_their_seed_and_leave_the_callers_numbers_alone(tmp_path):
     paper, data = small_paper(tmp_path / "p"), small_data(tmp_path / "data")
     state = torch.get_rng_state()
-    network = running._problem(paper, lambda _: cifar10(data), "cifar10", 4).network
-    weights = [network(seed).state_dict()["network.fc.weight"] for seed in (0, 0, 1)]
+    net = running._problem(paper, lambda _: cifar10(data), "cifar10", 4).net
+    weights = [net(seed).state_dict()["network.fc.weight"] for seed in (0, 0, 1)]
     assert torch.equal(weights[0], weights[1])
     assert not torch.equal(weights[0], weights[2])
     assert torch.equal(torch.get_rng_state(), state)
@@ -99,30 +106,140 @@ def test_a_cell_that_fails_keeps_no_other_from_being_run(tmp_path, monkeypatch, 
     assert "it diverged" in caplog.text
 
 
-def test_the_commit_is_that_of_the_code_and_tells_changes(tmp_path, monkeypatch):
-    package = tmp_path / "src" / "apportion"
-    (package / "reproduce").mkdir(parents=True)
-    (package / "__init__.py").write_text("")
-    file = package / "reproduce" / "running.py"
-    file.write_text("")
-    monkeypatch.setattr(running, "__file__", str(file))
-    assert running._commit() == "unknown"  # no git, or another's
+# ------------------------------------------------------------------------------------ run folders
 
-    def git(*command):
-        options = ("-c", "user.name=a", "-c", "user.email=a@b")
-        done = subprocess.run(
-            ["git", *options, *command], cwd=tmp_path, check=True, capture_output=True, text=True
-        )
-        return done.stdout.strip()
 
-    git("init", "-q")
-    git("commit", "-q", "--allow-empty", "-m", "empty")
-    assert running._commit() == "unknown"  # it is in a folder of git's, but not git's
-    git("add", ".")
-    git("commit", "-q", "-m", "all")
-    assert running._commit() == git("rev-parse", "HEAD")
-    (package / "train.py").write_text("changed")
-    assert running._commit() == git("rev-parse", "HEAD") + " with changes"
+KILLED = """
+import os, signal, sys
+from apportion.cli.app import app
+from apportion.training.session import Session
+
+evaluate = Session.evaluate
+
+def last_thing(session):
+    if len(session.history.records) == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return evaluate(session)
+
+Session.evaluate = last_thing
+app(sys.argv[1:])
+"""
+
+
+def without_times(line):
+    return {name: line[name] for name in line if name not in ("seconds", "share")}
+
+
+@pytest.mark.skipif(os.name != "posix", reason="there is no kill -9")
+def test_a_cell_that_was_killed_goes_on_from_its_checkpoint(tmp_path, monkeypatch, request):
+    """It dies at the end of its fourth epoch, after the checkpoint of the third."""
+    papers, data = [small_paper(tmp_path / name) for name in "pq"], small_data(tmp_path / "data")
+    cell = Cell("cifar10", "fpl", 8, 0, 6)
+    trained: list[int] = []
+    train = Session.train_epoch
+
+    def watched(session, epoch):
+        trained.append(epoch)
+        return train(session, epoch)
+
+    def command(paper):
+        where = ["--only", "method=fpl,bag_size=8,seed=0", "--epochs", "6", "--commit", "abc"]
+        return ["reproduce", str(paper.folder), "--data", str(data), "--device", "cpu", *where]
+
+    source = {"PYTHONPATH": str(request.config.rootpath / "src")}
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED, *command(papers[0])], env={**os.environ, **source}
+    )
+    assert killed.returncode == -signal.SIGKILL
+    assert papers[0].results() == {}
+    assert [path.name for path in (papers[0].folder / "runs").iterdir()] == [cell.name]
+
+    monkeypatch.setattr(Session, "train_epoch", watched)
+    for paper, epochs in zip(papers, (range(4, 7), range(1, 7)), strict=True):
+        trained.clear()
+        assert CliRunner().invoke(app, command(paper)).exit_code == 0
+        assert trained == list(epochs)
+        assert list((paper.folder / "runs").iterdir()) == []
+    ours, theirs = (paper.results()[cell] for paper in papers)
+    assert without_times(ours) == without_times(theirs)
+    assert papers[0].curves() == papers[1].curves()
+    assert papers[0].curves()[cell].keys() >= {"loss", "changed", "test_accuracy"}
+
+
+def test_a_cell_whose_training_had_ended_is_only_recorded(tmp_path, monkeypatch):
+    paper, data = small_paper(tmp_path / "p"), small_data(tmp_path / "data")
+    cell, runs = Cell("cifar10", "fpl", 8, 0, 2), tmp_path / "runs"
+    add = paper.add
+    monkeypatch.setattr(paper, "add", lambda *_: 1 / 0)
+    assert run(paper, [cell], data=data, runs=runs, device="cpu") == []
+    monkeypatch.setattr(paper, "add", add)
+    monkeypatch.setattr(Session, "train_epoch", lambda *_: pytest.fail("it was trained again"))
+    assert run(paper, [cell], data=data, runs=runs, device="cpu") == [cell]
+    line = paper.results()[cell]
+    assert line["share"] > 0
+    assert line["seconds"] >= line["share"]
+    assert list(runs.iterdir()) == []
+
+
+def test_a_folder_that_stands_beside_its_line_is_removed(tmp_path):
+    paper, cell = small_paper(tmp_path / "p"), Cell("cifar10", "fpl", 8, 0, 2)
+    paper.add(line_of("fpl", 8), {})
+    for name in (cell.name, "thesis"):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+    assert run(paper, [], runs=tmp_path / "runs", device="cpu") == []
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["thesis"]
+
+
+def test_cells_have_folders_of_their_own_with_readable_names(tmp_path):
+    cells = small_paper(tmp_path / "p").cells([0, 1])
+    assert len({cell.name for cell in cells}) == len(cells)
+    assert Cell("svhn", "llp-vat", 64, 2, 400).name == "svhn-llp-vat-64-seed-2-epochs-400"
+
+
+def job_of(paper, cell, beside, monkeypatch, now):
+    """The job of a cell, whose line is recorded without a training, at times of our own."""
+    monkeypatch.setattr("apportion.study.reproduce.running.time.monotonic", lambda: now[0])
+    data = small_data(paper.folder / "data")
+    problem = running._problem(paper, lambda _: cifar10(data), "cifar10", cell.bag_size)
+    folder, about = (
+        paper.folder / "runs" / cell.name,
+        {"hardware": "", "versions": {}, "commit": ""},
+    )
+    folder.mkdir(parents=True)
+    return running._job(paper, cell, problem, folder, "cpu", about, beside, None)
+
+
+def records(n, seconds):
+    common = {"valid_error": 0.5, "test_accuracy": 0.5, "loss": 1.0}
+    return [{"epoch": i, "seconds": {"train": seconds}, **common} for i in range(1, n + 1)]
+
+
+@pytest.mark.parametrize(
+    ("first", "took", "share"),
+    [
+        (1, 60 + 9 * 5, 9 * 5 / 2),  # from its first epoch: that one took a minute
+        (7, 6 * 4 + 60 + 3 * 5, 9 * 5 / 2),  # went on after six of four seconds each
+        (10, 9 * 4 + 60, 9 * 4 / 2),  # one epoch alone: the lengths in the log have to do
+        (11, 10 * 4, 9 * 4 / 2),  # all were trained already
+    ],
+)
+def test_shares_of_a_cell_that_went_on_are_those_of_a_whole_one(
+    tmp_path, monkeypatch, first, took, share
+):
+    paper, now = small_paper(tmp_path / "p"), [1000.0]
+    cell, other = Cell("cifar10", "fpl", 8, 0, 10), Cell("cifar10", "fpl", 4, 0, 10)
+    job = job_of(paper, cell, {cell, other}, monkeypatch, now)
+    assert job.on_epoch is not None
+    assert job.on_end is not None
+    lengths = [60.0, *[5.0] * 9]
+    for epoch, seconds in zip(range(first, 11), lengths, strict=False):
+        now[0] += seconds
+        job.on_epoch({"epoch": epoch}, job.net)
+    job.on_end(History(records(10, 4.0), best_epoch=4))
+    line = paper.results()[cell]
+    assert (line["best_epoch"], line["together"]) == (4, 2)
+    assert line["share"] == pytest.approx(share)
+    assert line["seconds"] == pytest.approx(took)
 
 
 # ------------------------------------------------------------------------------------------- times
@@ -140,11 +257,10 @@ def clock(monkeypatch):
         started.append(cells)
         for job in jobs:
             job["running"].discard(job["cell"])
-            job["paper"].add(
-                line_of(job["cell"].method, job["cell"].bag_size, job["cell"].seed), {}
-            )
+            cell = job["cell"]
+            job["paper"].add(line_of(cell.method, cell.bag_size, cell.seed, epochs=cell.epochs), {})
 
-    def job(paper, cell, problem, device, about, running, on_done):
+    def job(paper, cell, problem, folder, device, about, running, on_done):
         return {"cell": cell, "running": running, "paper": paper}
 
     monkeypatch.setattr(running, "fit_many", fit_many)
@@ -153,8 +269,22 @@ def clock(monkeypatch):
     monkeypatch.setattr(running, "_problem", lambda *_: None)
     monkeypatch.setattr(running, "_job", job)
     monkeypatch.setattr(running, "device_for", lambda _: torch.device("cuda"))
-    monkeypatch.setattr(running, "hardware_of", lambda _: "a computer")
+    monkeypatch.setattr(running, "provenance", lambda *_: {"hardware": "a computer"})
     return started
+
+
+@pytest.mark.parametrize(("logged", "left"), [(0, 1.0), (3, 1.0), (23, 0.5), (40, 0.0)])
+def test_what_a_checkpoint_has_takes_no_time_again(tmp_path, clock, logged, left):
+    """Of forty epochs, every fourth is saved."""
+    paper, cell = small_paper(tmp_path / "p"), Cell("cifar10", "fpl", 8, 0, 40)
+    log = Run(tmp_path / "runs" / cell.name)
+    log.folder.mkdir(parents=True)
+    for epoch in range(1, logged + 1):
+        log.append({"epoch": epoch})
+    told: list[float] = []
+    run(paper, [cell], runs=tmp_path / "runs", time_limit=duration([100.0 * left]),
+        on_start=lambda group, seconds: told.append(seconds))  # fmt: skip
+    assert told == [duration([100.0 * left])]
 
 
 @pytest.mark.parametrize(

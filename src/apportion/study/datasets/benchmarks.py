@@ -1,7 +1,7 @@
-"""The data sets that results are compared on, as arrays.
+"""Benchmarks: the data sets that results are compared on, as arrays.
 
-Each comes as a `Benchmark`: rows to train on and rows to test on, as they are stored (images stay
-uint8 and NCHW; normalising is for the model). Nothing is downloaded. Files are looked for in the
+Each is a `Benchmark`: rows to train on and rows to test on, as they are stored (images stay uint8
+and NCHW; the net normalises them). Nothing is downloaded. Files are looked for in the
 folder that is passed, or else in the one that the environment variable APPORTION_DATA names.
 
 ======================  =================  ==================  =================================
@@ -20,7 +20,7 @@ function                rows               instances           source
                                                                Learning Repository, 2008
 ======================  =================  ==================  =================================
 
-How bags are made of them is in `apportion.study.protocols`.
+How bags are made from them is in `apportion.study.protocols`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from apportion.errors import DataError
+from apportion.errors import must_be
 from apportion.study.datasets.cifar10 import CIFAR10_CLASSES, read_cifar10
 from apportion.study.datasets.spoken_arabic_digits import read_spoken_arabic_digits
 from apportion.study.datasets.svhn import read_svhn
@@ -49,8 +49,8 @@ DIGITS = tuple(map(str, range(10)))
 class Benchmark:
     """Labelled rows to train on and to test on.
 
-    Labels are positions in `classes`. Bags of them have all classes, even those that no bag
-    holds, if they are told so: ``Bags.from_members(data.x, members, truth=data.truth,
+    The truth holds positions in `classes`. To give bags all classes, even those that no bag holds,
+    name them: ``Bags.from_members(data.x, members, truth=data.truth,
     classes=range(len(data.classes)))``.
     """
 
@@ -70,7 +70,7 @@ class Benchmark:
 
 
 def digits(*, test: float = 0.3, seed: int = 0) -> Benchmark:
-    """Give scikit-learn's handwritten digits: 1,797 images of 8 × 8 in shades from 0 to 16.
+    """Load scikit-learn's handwritten digits: 1,797 images of 8 × 8 in shades from 0 to 16.
 
     Parameters
     ----------
@@ -84,9 +84,7 @@ def digits(*, test: float = 0.3, seed: int = 0) -> Benchmark:
     Benchmark(1,258 rows to train on, 539 to test on, 64 float32 each; 10 classes: 0, 1, …, 9)
     """
     if not 0 < test < 1:
-        raise DataError(
-            f"test is {test!r}.", "Pass the share of the rows to test on: between 0 and 1."
-        )
+        raise must_be("test", "between 0 and 1, a share of the rows", test)
     from sklearn.datasets import load_digits  # it takes a second, and nothing else here needs it
 
     x, truth = load_digits(return_X_y=True)
@@ -153,7 +151,7 @@ def svhn(folder: str | os.PathLike[str] | None = None) -> Benchmark:
 
 
 def spoken_arabic_digits(folder: str | os.PathLike[str] | None = None) -> Benchmark:
-    """Read Spoken Arabic Digits: sound as 13 cepstral coefficients a frame.
+    """Read Spoken Arabic Digits: sound as 13 cepstral coefficients per frame.
 
     Parameters
     ----------

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apportion.errors import DataError
-from apportion.study.datasets.files import Version, find_version
-from apportion.study.datasets.unpickle import PickledArray, unpickle_plain
+from apportion.study.datasets._unpickle import PickledArray, unpickle_plain
+from apportion.study.datasets._versions import Version, find_version
 
 Ints = NDArray[np.int64]
 Images = NDArray[np.uint8]
@@ -49,7 +49,7 @@ OFFICIAL = 10_000  # records of an official file
 
 
 def read_cifar10(folder: str | os.PathLike[str] | None) -> tuple[Images, Ints, Images, Ints]:
-    """Give images and labels to train on, and those to test on, of the version that is there."""
+    """Return images and truth to train on and to test on, from the version that is there."""
     download = (
         f"Download the binary version from {BINARY_ADDRESS} or the Python version from "
         f"{PYTHON_ADDRESS}, unpack it"
@@ -61,7 +61,7 @@ def read_cifar10(folder: str | os.PathLike[str] | None) -> tuple[Images, Ints, I
 
 
 def read_binary(file: Path) -> tuple[Images, Ints]:
-    """Give the images, one row of bytes each, and the labels of a binary file, checked."""
+    """Read a binary file: its images, one row of bytes each, and its labels."""
     remedy = f"Download it again, in its binary version: {BINARY_ADDRESS}"
     content = np.fromfile(file, np.uint8)
     n_records, rest = divmod(content.size, RECORD)
@@ -80,7 +80,7 @@ def read_binary(file: Path) -> tuple[Images, Ints]:
 
 
 def read_python(file: Path) -> tuple[Images, Ints]:
-    """Give the images, one row of bytes each, and the labels of a pickled file, checked."""
+    """Read a pickled file: its images, one row of bytes each, and its labels."""
     remedy = f"Download it again, in its Python version: {PYTHON_ADDRESS}"
     content = file.read_bytes()
     try:
@@ -111,7 +111,7 @@ def read_python(file: Path) -> tuple[Images, Ints]:
 
 
 def _part(batch: Any, name: str) -> Any:
-    """Give what a pickled dictionary has under a name, whichever Python wrote it."""
+    """Return what a pickled dictionary has under a name, whichever Python wrote it."""
     return batch.get(name.encode(), batch.get(name)) if isinstance(batch, dict) else None
 
 
@@ -131,6 +131,6 @@ def _check_digest(file: Path, kind: str, digest: str, official: str, remedy: str
 
 
 def _join(parts: Sequence[tuple[Images, Ints]]) -> tuple[Images, Ints]:
-    """Give the images and the labels of some files, one after the other."""
+    """Return the images and the labels of several files, one after the other."""
     images, labels = zip(*parts, strict=True)
     return np.concatenate(images).reshape(-1, *IMAGE), np.concatenate(labels)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apportion.errors import DataError
-from apportion.study.datasets.files import Version, find_version
+from apportion.study.datasets._versions import Version, find_version
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
@@ -29,20 +29,20 @@ LARGEST = float(np.finfo(np.float32).max)
 def read_spoken_arabic_digits(
     folder: str | os.PathLike[str] | None,
 ) -> tuple[Floats, Ints, Floats, Ints]:
-    """Give utterances and digits to train on, and those to test on, of the version there is."""
+    """Return utterances and digits to train on and to test on, from the version that is there."""
     download = (
         f"Download {' and '.join(UCI.names)} from {UCI_ADDRESS} or {' and '.join(UEA.names)} from "
         f"{UEA_ADDRESS}, unpack them"
     )
     version, place = find_version(folder, (UCI, UEA), download)
     read = _read_uci if version is UCI else _read_uea
-    train, labels, test, labels_test = read([place / name for name in version.names])
+    train, truth, test, truth_test = read([place / name for name in version.names])
     length = max(len(frames) for frames in (*train, *test))
-    return _pad(train, length), labels, _pad(test, length), labels_test
+    return _pad(train, length), truth, _pad(test, length), truth_test
 
 
 def _pad(utterances: Sequence[Floats], length: int) -> Floats:
-    """Give utterances (frames, 13) as one array (M, 13, length), with zeros after their ends."""
+    """Return utterances (frames, 13) as one array (M, 13, length), with zeros after their ends."""
     x = np.zeros((len(utterances), N_COEFFICIENTS, length), np.float32)
     for row, frames in zip(x, utterances, strict=True):
         row[:, : len(frames)] = frames.T
@@ -87,12 +87,12 @@ def _read_uci(files: Sequence[Path]) -> tuple[list[Floats], Ints, list[Floats], 
                 "the digit 0, and as many of each other digit).",
                 remedy,
             )
-    labels, labels_test = (np.repeat(np.arange(N_DIGITS), n // N_DIGITS) for n in counts)
-    return parts[0], labels, parts[1], labels_test
+    truth, truth_test = (np.repeat(np.arange(N_DIGITS), n // N_DIGITS) for n in counts)
+    return parts[0], truth, parts[1], truth_test
 
 
 def _uci_utterances(file: Path, remedy: str) -> Iterator[Floats]:
-    """Give the frames of each utterance: one a line, and a blank line before the first of them."""
+    """Yield the frames of each utterance: one per line, after a blank line."""
     frames: list[list[float]] = []
     # Whatever is no text becomes a sign that is no number, and is refused with its line.
     with file.open(encoding="utf-8", errors="replace") as lines:
@@ -131,14 +131,14 @@ def _read_uea(files: Sequence[Path]) -> tuple[list[Floats], Ints, list[Floats], 
             f"({', '.join(f'{label:g}' for label in written)}); there are {N_DIGITS} digits.",
             remedy,
         )
-    labels, labels_test = (
+    truth, truth_test = (
         np.searchsorted(written, [label for _, label in part]).astype(np.int64) for part in parts
     )
-    return [x for x, _ in parts[0]], labels, [x for x, _ in parts[1]], labels_test
+    return [x for x, _ in parts[0]], truth, [x for x, _ in parts[1]], truth_test
 
 
 def _uea_utterances(file: Path, remedy: str) -> Iterator[tuple[Floats, float]]:
-    """Give the frames and the label of each utterance: one a line, after a head that @data ends."""
+    """Yield the frames and the label of each utterance: one per line, after the line @data."""
     in_data = False
     with file.open(encoding="utf-8", errors="replace") as lines:
         for n, line in enumerate(lines, 1):

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apportion.errors import DataError
-from apportion.study.datasets.files import Version, find_version
+from apportion.study.datasets._versions import Version, find_version
 
 Ints = NDArray[np.int64]
 Images = NDArray[np.uint8]
@@ -20,7 +20,7 @@ IMAGE = (32, 32, 3)  # rows, columns, and red, green and blue; the last axis of 
 
 
 def read_svhn(folder: str | os.PathLike[str] | None) -> tuple[Images, Ints, Images, Ints]:
-    """Give images and labels to train on, and those to test on."""
+    """Return images and truth to train on and to test on."""
     download = f"Download {' and '.join(FILES.names)} from {ADDRESS}"
     _, place = find_version(folder, [FILES], download)
     train, test = (read_file(place / name) for name in FILES.names)
@@ -28,7 +28,7 @@ def read_svhn(folder: str | os.PathLike[str] | None) -> tuple[Images, Ints, Imag
 
 
 def read_file(file: Path) -> tuple[Images, Ints]:
-    """Give the images (M, 3, 32, 32) and the digits of a file, checked."""
+    """Read a file: its images (M, 3, 32, 32) and their digits."""
     from scipy.io import loadmat  # it takes a while, and nothing else here needs it
 
     remedy = f"Download it again: {ADDRESS}{file.name}"

@@ -1,13 +1,14 @@
-"""A paper as a folder: what its tables ask for, in which order, and what was found.
+"""A paper as a folder: the cells of its tables, their order, and their results.
 
-- ``*.toml``: one file a table or figure (`kind` says which), with the paper's own numbers;
+- ``*.toml``: one file per table or figure (`kind` says which), with the paper's own numbers;
 - ``order.toml``: in which order cells are run;
-- ``bags/``: the rows of the paper's bags, an ``.npz`` a dataset;
-- ``results/DATASET.jsonl``: a line a cell; ``results/curves.jsonl``: its numbers epoch by epoch.
+- ``bags/``: the rows of the paper's bags, one ``.npz`` per dataset;
+- ``results/DATASET.jsonl``: one line per cell (`apportion.study.results`);
+  ``results/curves.jsonl``: its numbers epoch by epoch;
+- ``runs/``: the run folders of cells that are not finished, if no other place is chosen.
 
-A line is added in one write that is forced to the disk, the curves before the result, so that a
-process that is killed at any moment leaves whole cells only: a last line that was cut short is not
-read, and removed before the next is added.
+The curves of a cell are added before its result, so that a process that is killed at any moment
+leaves whole cells only.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from filelock import FileLock
 
 from apportion.errors import DataError, suggestion
 from apportion.files import append_line, read_lines, read_toml
+from apportion.study.results import add_result, read_results
 
-__all__ = ["Cell", "Paper", "Table", "select"]
+__all__ = ["Cell", "Paper", "PaperTable", "select"]
 
 
 @dataclass(frozen=True)
@@ -36,12 +38,20 @@ class Cell:
     seed: int
     epochs: int
 
+    @property
+    def name(self) -> str:
+        """A name for the folder of its run."""
+        return f"{self.dataset}-{self.method}-{self.bag_size}-seed-{self.seed}-epochs-{self.epochs}"
+
     def __str__(self) -> str:
         return f"{self.dataset} · {self.method} · bags of {self.bag_size} · seed {self.seed}"
 
 
+FIELDS = tuple(field.name for field in fields(Cell))
+
+
 @dataclass(frozen=True)
-class Table:
+class PaperTable:
     """Accuracies of methods at some bag sizes, with those of the paper."""
 
     name: str
@@ -49,10 +59,10 @@ class Table:
     dataset: str
     sizes: tuple[int, ...]
     epochs: int
-    paper: Mapping[str, tuple[float, ...]]  # in per cent, by method
+    paper: Mapping[str, tuple[float, ...]]  # in percent, by method
 
     def cells(self, seed: int) -> Iterator[Cell]:
-        """Give its cells of one seed, method after method."""
+        """Yield its cells of one seed, method after method."""
         for method in self.paper:
             for size in self.sizes:
                 yield Cell(self.dataset, method, size, seed, self.epochs)
@@ -63,7 +73,7 @@ class Paper:
 
     def __init__(self, folder: str | PathLike[str]) -> None:
         self.folder = Path(folder)
-        self.tables: dict[str, Table] = {}
+        self.tables: dict[str, PaperTable] = {}
         self.figures: dict[str, dict[str, Any]] = {}
         for file in sorted(self.folder.glob("*.toml")):
             content = read_toml(file, DataError)
@@ -79,11 +89,11 @@ class Paper:
 
     @property
     def results_folder(self) -> Path:
-        """Where lines are."""
+        """The folder of the lines."""
         return self.folder / "results"
 
     def cells(self, seeds: Sequence[int] | None = None) -> list[Cell]:
-        """Give all cells, in the order in which they are run; those of some seeds, if asked."""
+        """Return all cells, or those of some seeds, in the order in which they are run."""
         file = self.folder / "order.toml"
         order = read_toml(file, DataError).get("cells", [{}]) if file.exists() else [{}]
         found: dict[Cell, None] = {}
@@ -94,13 +104,14 @@ class Paper:
         return list(found)
 
     def results(self) -> dict[Cell, dict[str, Any]]:
-        """Give the lines of all cells that were run."""
+        """Return the lines of all cells that were run."""
         files = (f for f in sorted(self.results_folder.glob("*.jsonl")) if f.stem != "curves")
-        return {_cell(line): line for file in files for line in _lines(file)}
+        return {_cell(line): line for file in files for line in read_results(file, FIELDS)}
 
     def curves(self) -> dict[Cell, dict[str, list[float]]]:
-        """Give the numbers of every epoch of all cells that were run."""
-        return {_cell(line): line["curves"] for line in _lines(self._curves)}
+        """Return the numbers of every epoch of all cells that were run."""
+        lines = read_lines(self._curves, DataError, "Restore it from the repository.")
+        return {_cell(line): line["curves"] for line in lines}
 
     def add(self, line: Mapping[str, Any], curves: Mapping[str, list[float]]) -> None:
         """Record a cell that was run."""
@@ -110,7 +121,7 @@ class Paper:
             if cell in self.results():  # another process was quicker
                 return
             append_line(self._curves, {**asdict(cell), "curves": dict(curves)})
-            append_line(self.results_folder / f"{cell.dataset}.jsonl", line)
+            add_result(self.results_folder / f"{cell.dataset}.jsonl", line)
 
     @property
     def _curves(self) -> Path:
@@ -118,7 +129,7 @@ class Paper:
 
 
 def select(cells: Iterable[Cell], only: str) -> list[Cell]:
-    """Give the cells that a text such as "method=fpl,bag_size=64" names; "64/128" means either.
+    """Return the cells that a text such as "method=fpl,bag_size=64" names; "64/128" means either.
 
     Examples
     --------
@@ -126,12 +137,11 @@ def select(cells: Iterable[Cell], only: str) -> list[Cell]:
     >>> [cell.bag_size for cell in select(cells, "method=fpl,bag_size=64/256")]
     [64, 256]
     """
-    known = [field.name for field in fields(Cell)]
     chosen = list(cells)
     for condition in filter(None, only.split(",")):
         name, _, values = condition.partition("=")
-        if name.strip() not in known:
-            raise DataError(f"cells have no {name.strip()!r}.", suggestion(name.strip(), known))
+        if name.strip() not in FIELDS:
+            raise DataError(f"cells have no {name.strip()!r}.", suggestion(name.strip(), FIELDS))
         wanted = {value.strip() for value in values.split("/")}
         there = dict.fromkeys(str(getattr(cell, name.strip())) for cell in chosen)
         chosen = [cell for cell in chosen if str(getattr(cell, name.strip())) in wanted]
@@ -141,7 +151,7 @@ def select(cells: Iterable[Cell], only: str) -> list[Cell]:
 
 
 def _chosen(entry: Mapping[str, Any], cells: Iterable[Cell]) -> list[Cell]:
-    """The cells that an entry of the order names, by its methods if it names any."""
+    """Return the cells that an entry of the order names, method after method if it names any."""
     chosen = [
         cell
         for cell in cells
@@ -153,13 +163,13 @@ def _chosen(entry: Mapping[str, Any], cells: Iterable[Cell]) -> list[Cell]:
 
 
 def _cell(line: Mapping[str, Any]) -> Cell:
-    return Cell(**{field.name: line[field.name] for field in fields(Cell)})
+    return Cell(**{name: line[name] for name in FIELDS})
 
 
-def _table(file: Path, content: Mapping[str, Any]) -> Table:
+def _table(file: Path, content: Mapping[str, Any]) -> PaperTable:
     try:
         paper = {method: tuple(numbers) for method, numbers in content["paper"].items()}
-        table = Table(
+        table = PaperTable(
             file.stem,
             content["title"],
             content["dataset"],
@@ -173,10 +183,6 @@ def _table(file: Path, content: Mapping[str, Any]) -> Table:
         if len(numbers) != len(table.sizes):
             raise DataError(
                 f"{file} has {len(numbers)} numbers of {method} for {len(table.sizes)} sizes.",
-                "Write one for each size.",
+                "Write one per size.",
             )
     return table
-
-
-def _lines(file: Path) -> list[dict[str, Any]]:
-    return read_lines(file, DataError, "Restore it from the repository.")

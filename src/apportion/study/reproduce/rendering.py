@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from apportion.errors import DataError
 from apportion.files import replacing
-from apportion.study.reproduce.paper import Cell, Paper, Table
+from apportion.study.reproduce.paper import Cell, Paper, PaperTable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,7 +26,7 @@ LABELS = {"changed": "labels changed", "label_accuracy": "accuracy of pseudo lab
 
 
 def render(paper: Paper) -> list[str]:
-    """Write all tables and figures; give the names of the files."""
+    """Write all tables and figures; return the names of the files."""
     readme = paper.folder / "README.md"
     text = readme.read_text(encoding="utf-8") if readme.exists() else ""
     results = paper.results()
@@ -55,8 +55,8 @@ def _between_marks(text: str, name: str, content: str, file: str) -> str:
     return pattern.sub(lambda _: f"{begin}\n{content}\n{end}", text, count=1)
 
 
-def as_markdown(table: Table, results: dict[Cell, dict[str, Any]]) -> str:
-    """Write a table: for each method the paper's row, ours with the difference, and the last epoch.
+def as_markdown(table: PaperTable, results: dict[Cell, dict[str, Any]]) -> str:
+    """Return a table: for each method the paper's row, ours with the difference, the last epoch.
 
     Several seeds are a mean and a standard deviation. What was not run is left empty.
     """
@@ -78,9 +78,9 @@ def as_markdown(table: Table, results: dict[Cell, dict[str, Any]]) -> str:
 
 
 def _of(
-    results: dict[Cell, dict[str, Any]], table: Table, method: str, size: int
+    results: dict[Cell, dict[str, Any]], table: PaperTable, method: str, size: int
 ) -> list[dict[str, Any]]:
-    """The lines of one place in a table, seed after seed."""
+    """Return the lines of one place in a table, seed after seed."""
     wanted = (table.dataset, method, size, table.epochs)
     lines = [
         line
@@ -112,7 +112,7 @@ def _draw(
     from matplotlib.figure import Figure
 
     panels = figure["tables"] if figure["kind"] == "accuracy" else figure["curves"]
-    # Not as the user likes it; and names of an SVG's parts are random, unless they are salted.
+    # The user's own style must not matter, and ids in an SVG are random unless they are salted.
     with style.context(["default", {"svg.hashsalt": "apportion", "svg.fonttype": "none"}]):
         canvas = Figure(figsize=(4.2 * len(panels), 3.4), layout="constrained")
         for number, panel in enumerate(panels, start=1):
@@ -131,8 +131,8 @@ def _draw(
         _replace(folder / f"{name}.svg", drawn.getvalue())
 
 
-def _accuracy(axes: Axes, table: Table, results: dict[Cell, dict[str, Any]]) -> None:
-    """Ours as lines with points, the paper's dashed."""
+def _accuracy(axes: Axes, table: PaperTable, results: dict[Cell, dict[str, Any]]) -> None:
+    """Draw ours as lines with points, the paper's dashed."""
     for number, (method, numbers) in enumerate(table.paper.items()):
         color = f"C{number}"
         axes.plot(table.sizes, numbers, "--", color=color, alpha=0.5, label=f"{method}, paper")

@@ -1,38 +1,40 @@
-"""Running cells: several at once on one GPU, each recorded as soon as it is done."""
+"""Run cells: several at once on one GPU, each in a run folder and recorded when it is done."""
 
 from __future__ import annotations
 
 import logging
-import platform
-import subprocess
+import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache, partial
 from os import PathLike
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
-from apportion import __version__
 from apportion.bags.bags import Bags
 from apportion.config import TrainConfig
 from apportion.engine.device import device_for
-from apportion.errors import ConfigError, suggestion
+from apportion.errors import ConfigError, RunError, suggestion
 from apportion.methods.registry import method_named
 from apportion.nets.build import build
 from apportion.nets.normalized import Normalized
 from apportion.nets.resnet import resnet18
+from apportion.runs.run import Run
 from apportion.study.datasets.benchmarks import Benchmark, cifar10, spoken_arabic_digits, svhn
 from apportion.study.paper_bags import paper as paper_bags
 from apportion.study.reproduce.paper import Cell, Paper
 from apportion.study.reproduce.schedule import duration, next_group, predicted
-from apportion.training.many import fit_many
+from apportion.study.results import provenance
+from apportion.training.many import Job, fit_many
+from apportion.training.session import History
 
-__all__ = ["READERS", "hardware_of", "run"]
+__all__ = ["READERS", "run"]
 
 log = logging.getLogger("apportion")
 
@@ -42,7 +44,7 @@ READERS: dict[str, Callable[[str | PathLike[str] | None], Benchmark]] = {
     "spoken_arabic_digits": spoken_arabic_digits,
 }
 
-# The authors normalise all images so, whatever the dataset.
+# The authors normalise the images of every dataset with these.
 MEAN = 255 * np.array([0.5071, 0.4865, 0.4409], np.float32).reshape(3, 1, 1)
 STD = 255 * np.array([0.2673, 0.2564, 0.2762], np.float32).reshape(3, 1, 1)
 
@@ -51,12 +53,12 @@ CURVES = ("loss", "changed", "regret", "label_accuracy", "valid_error", "test_ac
 
 @dataclass(frozen=True)
 class Problem:
-    """What a cell trains: bags, and a network by its seed."""
+    """What a cell trains: bags, and a net by its seed."""
 
     train: Bags
     valid: Bags
     test: Bags
-    network: Callable[[int], nn.Module]
+    net: Callable[[int], nn.Module]
 
 
 def run(
@@ -64,6 +66,7 @@ def run(
     cells: Sequence[Cell],
     *,
     data: str | PathLike[str] | None = None,
+    runs: str | PathLike[str] | None = None,
     at_once: int = 4,
     time_limit: float | None = None,
     device: str = "auto",
@@ -73,8 +76,17 @@ def run(
 ) -> list[Cell]:
     """Run cells, and record each as soon as it is done.
 
+    Each is trained in a run folder of its own, which is removed once its line is recorded. A cell
+    that was interrupted goes on from its last checkpoint.
+
     Parameters
     ----------
+    data : path, optional
+        Where the official files are; by default the environment variable APPORTION_DATA.
+    runs : path, optional
+        The folder of the run folders; by default ``runs`` in the paper's folder.
+    at_once : int
+        How many cells are trained at a time on a GPU.
     time_limit : float, optional
         Seconds. A cell is started only if its end is predicted to lie within them.
     commit : str, optional
@@ -87,7 +99,7 @@ def run(
     Returns
     -------
     list of Cell
-        Those that were run.
+        Those that were recorded.
     """
     for cell in cells:
         method_named(cell.method)  # before anything is read
@@ -96,13 +108,20 @@ def run(
                 f"there is no dataset {cell.dataset!r}.", suggestion(cell.dataset, READERS)
             )
     began, done, failed = time.monotonic(), list[Cell](), list[Cell]()
-    hardware, kind = hardware_of(device), device_for(device).type
-    about = {"hardware": hardware, "commit": commit or _commit()}
+    about, kind = provenance(device, commit), device_for(device).type
+    hardware = about["hardware"]
+    folder = Path(runs or paper.folder / "runs")
+    for cell in paper.results():  # of a process that was killed before it removed them
+        shutil.rmtree(folder / cell.name, ignore_errors=True)
     problem = cache(partial(_problem, paper, cache(lambda dataset: READERS[dataset](data))))
     while True:
         results = paper.results()  # which another process may have added to
         left = [cell for cell in cells if cell not in results and cell not in failed]
-        shares = {cell: predicted(cell, results.values(), hardware, kind) for cell in left}
+        shares = {
+            cell: predicted(cell, results.values(), hardware, kind)
+            * _left(folder / cell.name, _config(cell, device))
+            for cell in left
+        }
         remaining = None if time_limit is None else time_limit - (time.monotonic() - began)
         known = {(c.method, c.dataset) for c, ln in results.items() if ln["hardware"] == hardware}
         group = next_group(left, shares, 1 if kind == "cpu" else at_once, remaining, known)
@@ -111,10 +130,10 @@ def run(
         if on_start is not None:
             on_start(group, duration([shares[cell] for cell in group]))
         running = set(group)
-        jobs = [
-            _job(paper, cell, problem(cell.dataset, cell.bag_size), device, about, running, on_done)
-            for cell in group
-        ]
+        jobs = []
+        for cell in group:
+            bags, own = problem(cell.dataset, cell.bag_size), folder / cell.name
+            jobs.append(_job(paper, cell, bags, own, device, about, running, on_done))
         try:
             fit_many(jobs, at_once=len(group))
         except ExceptionGroup as errors:
@@ -134,96 +153,84 @@ def _problem(paper: Paper, read: Callable[[str], Benchmark], dataset: str, size:
     one_bag = np.zeros(len(data.x_test), np.int64)
     test = Bags.from_rows(data.x_test, one_bag, truth=data.truth_test, classes=range(n_classes))
 
-    def network(seed: int) -> nn.Module:
+    def net(seed: int) -> nn.Module:
         if data.x.ndim == 3:
             return build("conv1d", train, seed=seed)
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
             return Normalized(resnet18(n_classes), MEAN, STD)
 
-    return Problem(train, valid, test, network)
+    return Problem(train, valid, test, net)
 
 
 def _job(
     paper: Paper,
     cell: Cell,
     problem: Problem,
+    folder: Path,
     device: str,
-    about: dict[str, Any],
+    about: Mapping[str, Any],
     running: set[Cell],
     on_done: Callable[[Cell, dict[str, Any]], None] | None,
-) -> dict[str, Any]:
-    """What `fit_many` takes, with a function that records the cell after its last epoch."""
-    began, records, together = time.monotonic(), list[dict[str, Any]](), len(running)
-    last, share = began, 0.0
+) -> Job:
+    """Return the training of a cell in its run folder, recorded at its end."""
+    began, together = time.monotonic(), len(running)
+    ends, shares = list[float](), list[float]()  # of the epochs that this process trains
 
-    def on_epoch(record: dict[str, Any], model: nn.Module) -> None:  # noqa: ARG001
-        nonlocal last, share
-        records.append(record)
+    def on_epoch(record: dict[str, Any], net: nn.Module) -> None:  # noqa: ARG001
         now = time.monotonic()
-        if len(records) > 1:  # the first compiles
-            share += (now - last) / len(running)
-        last = now
-        if len(records) < cell.epochs:
-            return
-        best = min(records, key=lambda record: record["valid_error"])
+        if ends:  # the first compiles
+            shares.append((now - ends[-1]) / len(running))
+        ends.append(now)
+
+    def on_end(history: History) -> None:
+        records = history.records
+        best, last = records[(history.best_epoch or 0) - 1], records[-1]
+        lengths = [sum(record["seconds"].values()) for record in records]
+        earlier = sum(lengths[: len(lengths) - len(ends)])  # epochs of a process that was killed
+        # How many cells ran beside those is not known: they count as these do.
+        share = mean(shares) * (len(records) - 1) if shares else sum(lengths[1:]) / together
         line = {
             **asdict(cell),
             "selected": round(100 * best["test_accuracy"], 2),
-            "last": round(100 * record["test_accuracy"], 2),
+            "last": round(100 * last["test_accuracy"], 2),
             "best_epoch": best["epoch"],
-            "seconds": round(now - began, 1),
+            "seconds": round(earlier + time.monotonic() - began, 1),
             "share": round(share, 1),
             "together": together,
-            "versions": _versions(),
             **about,
         }
-        curves = {name: [round(r[name], 4) for r in records] for name in CURVES if name in record}
+        curves = {name: [round(r[name], 4) for r in records] for name in CURVES if name in last}
         paper.add(line, curves)
         running.discard(cell)
+        shutil.rmtree(folder, ignore_errors=True)  # what is left, the next call removes
         if on_done is not None:
             on_done(cell, line)
 
-    return {
-        "model": problem.network(cell.seed),
-        "train": problem.train,
-        "valid": problem.valid,
-        "test": problem.test,
-        "method": cell.method,
-        "config": TrainConfig.preset("paper", epochs=cell.epochs, seed=cell.seed, device=device),
-        "on_epoch": on_epoch,
-    }
+    return Job(
+        problem.net(cell.seed),
+        problem.train,
+        problem.valid,
+        problem.test,
+        method=cell.method,
+        config=_config(cell, device),
+        run=folder,
+        on_epoch=on_epoch,
+        on_end=on_end,
+    )
 
 
-def hardware_of(device: str) -> str:
-    """Name what computes."""
-    found = device_for(device)
-    if found.type == "cuda":
-        return str(torch.cuda.get_device_name(found))
-    return f"CPU ({platform.machine()}, {torch.get_num_threads()} threads)"
+def _config(cell: Cell, device: str) -> TrainConfig:
+    every = max(1, cell.epochs // 10)  # of 190 MB each, which take about a second to write
+    return TrainConfig.preset(
+        "paper", epochs=cell.epochs, seed=cell.seed, device=device, checkpoint_every=every
+    )
 
 
-def _versions() -> dict[str, str]:
-    return {
-        "apportion": __version__,
-        "python": platform.python_version(),
-        "torch": str(torch.__version__),
-        "numpy": np.__version__,
-    }
-
-
-def _commit() -> str:
-    """What git calls this version of the code, if it is git's."""
-    package = Path(__file__).parents[1]
-
-    def git(*command: str) -> str:
-        return subprocess.run(
-            ["git", *command], cwd=package, capture_output=True, text=True, check=True
-        ).stdout.strip()
-
+def _left(folder: Path, config: TrainConfig) -> float:
+    """Return the share of the epochs that no checkpoint in the folder has."""
     try:
-        git("ls-files", "--error-unmatch", "__init__.py")
-        name, changes = git("rev-parse", "HEAD"), git("status", "--porcelain", "--", ".")
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-    return f"{name} with changes" if changes else name
+        logged = len(Run(folder).records())
+    except RunError:  # which the cell itself will tell
+        logged = 0
+    return 1 - logged // config.checkpoint_every * config.checkpoint_every / config.epochs

@@ -20,13 +20,13 @@ __all__ = ["SETTING_UP", "duration", "next_group", "predicted"]
 SETTING_UP = 60.0  # seconds: reading, compiling, recording
 FEWER = {1: 1.7, 2: 1.3, 3: 1.1}  # how much larger the shares of so many cells are
 
-# Seconds an epoch of what was never run: a guess, on the safe side.
+# Seconds per epoch of what was never run: a guess, on the safe side.
 UNKNOWN = {"cuda": 0.6, "cpu": 600.0}
 PASSES = {"pi-model": 2, "llp-vat": 4}
 
 
 def predicted(cell: Cell, lines: Iterable[Mapping[str, Any]], hardware: str, device: str) -> float:
-    """Give the share of a cell among four in seconds, by what the like of it took, or a guess."""
+    """Return the share of a cell among four in seconds, by what similar cells took, or a guess."""
     here = [line for line in lines if line["hardware"] == hardware]
     for alike, choose in (
         (("method", "dataset", "bag_size"), median),
@@ -40,12 +40,12 @@ def predicted(cell: Cell, lines: Iterable[Mapping[str, Any]], hardware: str, dev
 
 
 def _of_an_epoch(line: Mapping[str, Any]) -> float:
-    """The share of one epoch of a recorded cell, had it been one of four."""
+    """Return the share of one epoch of a recorded cell, had it been one of four."""
     return float(line["share"] / line["epochs"]) / FEWER.get(line["together"], 1.0)
 
 
 def duration(shares: Sequence[float]) -> float:
-    """Give the seconds that cells take together."""
+    """Return the seconds that cells take together."""
     return SETTING_UP + FEWER.get(len(shares), 1.0) * sum(shares)
 
 
@@ -56,9 +56,9 @@ def next_group(
     remaining: float | None,
     known: Iterable[tuple[str, str]],
 ) -> list[Cell]:
-    """Give the first cells that end in time together; those that would not are passed over.
+    """Return the first cells that end in time together; those that would not are passed over.
 
-    Where time is limited, of a method and a dataset that are not known yet one cell is run alone:
+    If time is limited, the first cell of a method and a dataset that were never timed is run alone:
     it tells the time of the others.
     """
     known, group = set(known), list[Cell]()

@@ -1,4 +1,4 @@
-"""Where the files of a benchmark are."""
+"""Find the files of a benchmark."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ class Version:
     """One of the forms in which a data set is published."""
 
     names: tuple[str, ...]  # its files
-    folder: str = ""  # what they lie in once their archive is unpacked; empty if in nothing
+    folder: str = ""  # where they are once their archive is unpacked, if in a folder of it
 
 
 def find_version(
     folder: str | os.PathLike[str] | None, versions: Sequence[Version], download: str
 ) -> tuple[Version, Path]:
-    """Give the first version that is there with all its files, and where these are.
+    """Return the first version that is there with all its files, and their folder.
 
     Parameters
     ----------
@@ -30,8 +30,8 @@ def find_version(
     versions : sequence of Version
         The preferred one first.
     download : str
-        What to do if no version is there, such as "Download it from …": the rest of the sentence
-        says that the folder must be named.
+        The beginning of a remedy, such as "Download it from …": the rest of the sentence says how
+        to name the folder.
 
     Raises
     ------

@@ -3,7 +3,7 @@
 import pytest
 
 from apportion.errors import DataError
-from apportion.study.datasets.files import Version, find_version
+from apportion.study.datasets._versions import Version, find_version
 
 NEW = Version(("a.new", "b.new"), "unpacked")
 OLD = Version(("a.old", "b.old", "c.old"), "archive")

@@ -1,4 +1,4 @@
-"""Pickles of plain things, read without trusting them.
+"""Read pickles of plain values without trusting them.
 
 A pickle is a program: whoever writes it may have any function called. Here a file can name nothing
 but what arrays of bytes are made of, and even those names lead to the stand-ins below: numpy's own
@@ -70,7 +70,7 @@ class PlainUnpickler(pickle.Unpickler):
     """Makes containers, texts, numbers and stand-ins for arrays of bytes; refuses other names."""
 
     def find_class(self, module: str, name: str) -> type:
-        """Give the stand-in for a name, never what the name stands for."""
+        """Return the stand-in for a name, never what the name stands for."""
         if (module, name) not in STAND_INS:
             raise pickle.UnpicklingError(f"it asks for {module}.{name}, which is refused")
         # A pickle can set attributes of what it names. Of a new class, nobody else sees them.
