@@ -6,6 +6,7 @@ import itertools
 import json
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +17,10 @@ from PIL import Image
 import apportion.report
 from apportion.data.encoding import encode, learn_columns
 from apportion.report.bag_charts import proportions_chart
-from apportion.report.build import build
+from apportion.report.build import write_report
 from apportion.report.regret import bound_shape, log_labelings
-from apportion.training.evaluate import Outcome
-from tests.report.made_runs import made_outcome, made_run
+from apportion.runs.evaluation import Evaluation
+from tests.report.made_runs import made_evaluation, made_run
 from tests.report.reading_pages import read_page, section
 
 STYLE = (Path(apportion.report.__file__).parent / "style.css").read_text()
@@ -32,40 +33,39 @@ def points(svg: str) -> np.ndarray:
 
 
 def test_bags_that_are_met_lie_on_the_diagonal():
-    outcome = made_outcome(40, 3)
-    same = Outcome(outcome.ids, outcome.sizes, outcome.given, outcome.given, None, None,
-                   outcome.unsure)  # fmt: skip
+    evaluation = made_evaluation(40, 3)
+    same = replace(evaluation, predicted=evaluation.given)
     drawn = points(str(proportions_chart("a", "train", same, ["x", "y", "z"]).svg))
     sums = drawn.sum(axis=1)  # down the page is less: on the diagonal x + y is constant
     assert len(drawn) > 100
     assert np.ptp(sums) <= 0.21
-    off = points(str(proportions_chart("a", "train", outcome, ["x", "y", "z"]).svg))
+    off = points(str(proportions_chart("a", "train", evaluation, ["x", "y", "z"]).svg))
     assert np.ptp(off.sum(axis=1)) > 5
 
 
 def test_every_bag_and_class_is_a_point():
-    outcome = made_outcome(50, 4)
-    drawn = points(str(proportions_chart("a", "train", outcome, list("abcd")).svg))
-    order = np.argsort(outcome.given.ravel())
+    evaluation = made_evaluation(50, 4)
+    drawn = points(str(proportions_chart("a", "train", evaluation, list("abcd")).svg))
+    order = np.argsort(evaluation.given.ravel())
     assert len(drawn) == 200
     # Given proportions go to the right, predicted ones up, by the same scale.
     across = np.sort(drawn[:, 0])
-    assert np.corrcoef(across, outcome.given.ravel()[order])[0, 1] > 0.99999
+    assert np.corrcoef(across, evaluation.given.ravel()[order])[0, 1] > 0.99999
     up = np.sort(-drawn[:, 1])
-    assert np.corrcoef(up, np.sort(outcome.predicted.ravel()))[0, 1] > 0.99999
+    assert np.corrcoef(up, np.sort(evaluation.predicted.ravel()))[0, 1] > 0.99999
 
 
 def test_bags_without_finite_predictions_are_left_out_and_counted():
-    outcome = made_outcome(10, 3)
-    outcome.predicted[4, 1] = np.nan
-    chart = proportions_chart("a", "valid", outcome, ["x", "y", "z"])
+    evaluation = made_evaluation(10, 3)
+    evaluation.predicted[4, 1] = np.nan
+    chart = proportions_chart("a", "valid", evaluation, ["x", "y", "z"])
     assert "Left out: 1 bag" in chart.caption
     assert "nan" not in str(chart.svg)
 
 
-def bags_of(given, sizes) -> Outcome:
-    unsure = made_outcome(1, 2).unsure
-    return Outcome([*range(len(sizes))], np.array(sizes), given, given, None, None, unsure)
+def bags_of(given, sizes) -> Evaluation:
+    unsure = made_evaluation(1, 2).unsure
+    return Evaluation([*range(len(sizes))], np.array(sizes), given, given, None, None, unsure)
 
 
 @pytest.mark.parametrize("counts", [(2, 2), (3, 1, 1), (4, 0), (1,), (2, 2, 2)])
@@ -90,8 +90,8 @@ def test_the_bound_is_averaged_over_instances_and_never_above_one():
 
 
 def page_of(folder, x, **options):
-    run = made_run(folder, {"valid": made_outcome(6, 3, x=x)}, **options)
-    return section(read_page(build([run])), "unsure")
+    run = made_run(folder, {"valid": made_evaluation(6, 3, x=x)}, **options)
+    return section(read_page(write_report([run])), "unsure")
 
 
 def pixels(image) -> np.ndarray:
@@ -152,7 +152,7 @@ def test_rows_of_a_table_come_back_as_they_were(tmp_path):
     stored = json.loads(json.dumps(columns.to_dict()))
     encoded = encode(columns, frame)
     assert isinstance(encoded, tuple)
-    header, *rows = page_of(tmp_path / "a", encoded, columns=stored).one("table").rows()
+    header, *rows = page_of(tmp_path / "a", encoded, model={"columns": stored}).one("table").rows()
     assert header[5:] == ["age", "job", "seen", "height"]
     assert [row[5] for row in rows] == ["38", "missing", "51", "27"]
     assert [row[6] for row in rows] == ["cook", "nurse", "missing", "<i>cook</i>"]
@@ -211,10 +211,10 @@ def test_all_texts_and_lines_stand_out_in_both_themes():
 
 
 def test_a_long_run_of_many_bags_stays_small_and_quick(tmp_path):
-    outcomes = {"train": made_outcome(1600, 10), "valid": made_outcome(400, 10, seed=1)}
-    run = made_run(tmp_path / "a", outcomes, epochs=400)
+    evaluations = {"train": made_evaluation(1600, 10), "valid": made_evaluation(400, 10, seed=1)}
+    run = made_run(tmp_path / "a", evaluations, epochs=400)
     began = time.perf_counter()
-    page = build([run])
+    page = write_report([run])
     assert time.perf_counter() - began < 15  # a second or two, on a machine that has nothing else
     assert page.stat().st_size < 1_500_000
     assert "16,000 points of 1,600 bags" in page.read_text()

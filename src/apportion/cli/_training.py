@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from types import FrameType
@@ -27,15 +28,9 @@ from apportion.training.progress import announce
 from apportion.training.session import History
 from apportion.training.tensorboard import tensorboard as event_files
 
-__all__ = ["EVENTS", "OWN_FILES", "train_job"]
+__all__ = ["train_job"]
 
 INTERRUPTED = 130  # the exit code of what Ctrl-C has ended
-EVENTS = "tensorboard"  # the folder of event files in a run's
-
-# What a run's folder may hold, so that nothing else is ever removed.
-OWN_FILES = {"columns.json", "config.toml", "lock", "log.jsonl", "report.html"} | {
-    f"{name}.safetensors" for name in ("checkpoint", "last", "model", "outcome")
-}
 
 
 def train_job(
@@ -54,7 +49,7 @@ def train_job(
     tensorboard : bool
         Whether to log for TensorBoard as well.
     """
-    if resuming and out is not None and Run(out).outcome.exists():
+    if resuming and out is not None and Run(out).evaluation.exists():
         epochs = len(Run(out).records())
         typer.echo(f"{out} is finished: {epochs} epochs. There is nothing to do.")
         return
@@ -73,7 +68,7 @@ def train_job(
                 save_columns(run, found.columns)
         log_events = None
         if tensorboard:
-            log_events = stack.enter_context(event_files(run.folder / EVENTS))
+            log_events = stack.enter_context(event_files(run.tensorboard))
 
         def on_epoch(record: dict[str, Any], model: Any) -> None:
             if log_events is not None:
@@ -84,7 +79,7 @@ def train_job(
         try:
             history = fit(
                 found.model,
-                bags["train"],
+                replace(bags["train"], columns=found.columns),
                 bags.get("valid"),
                 bags.get("test"),
                 method=found.method,
@@ -99,7 +94,7 @@ def train_job(
             interruption.over = True
     typer.echo(_told(run, history, job.source))
     if tensorboard:
-        typer.echo(f"  tensorboard --logdir {shlex.quote(str(run.folder / EVENTS))}")
+        typer.echo(f"  tensorboard --logdir {shlex.quote(str(run.tensorboard))}")
 
 
 @contextmanager

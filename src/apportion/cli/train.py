@@ -269,18 +269,18 @@ def _changed(job: Any, sections: dict[str, dict[str, Any]]) -> Any:
 
 def _check_free(out: Path | None, *, force: bool) -> None:
     """See to the folder before anything is read. What it holds stays until training has begun."""
-    from apportion.cli._training import EVENTS, OWN_FILES
     from apportion.errors import RunError
+    from apportion.runs.run import Run
 
     if out is None:
         return
     if out.exists() and not out.is_dir():
         raise RunError(f"--out {out} is a file.", "Pass a folder, which need not exist yet.")
     there = sorted(path.name for path in out.glob("*") if path.name != "lock")
-    strange = [name for name in there if name not in (*OWN_FILES, EVENTS)]
-    if strange:
+    foreign = [path.name for path in Run(out).foreign() if path.name != "columns.json"]
+    if foreign:
         raise RunError(
-            f"--out {out} has {strange[0]}, which is no part of a run.",
+            f"--out {out} has {foreign[0]}, which is no part of a run.",
             "Pass another folder, which need not exist yet.",
         )
     if there and not force:

@@ -49,7 +49,6 @@ def save_estimator(estimator: Any, path: str | PathLike[str]) -> None:
                 "Let class names be texts or numbers.",
             )
     scalars = {
-        "kind": KIND,
         "parameters": _parameters(estimator),
         "classes": classes.tolist(),
         "classes_type": classes.dtype.str,
@@ -61,7 +60,8 @@ def save_estimator(estimator: Any, path: str | PathLike[str]) -> None:
         "records": estimator.history_.records,
         "best_epoch": estimator.history_.best_epoch,
     }
-    checkpoint.save(Run(path.parent), path, {"model": estimator.module_.state_dict()}, scalars)
+    weights = {"model": estimator.module_.state_dict()}
+    checkpoint.save(Run(path.parent), path, KIND, weights, scalars)
 
 
 def load_estimator(
@@ -73,16 +73,8 @@ def load_estimator(
     path = Path(path)
     if path.is_dir():
         return _of_run(estimator, read_trained(path))
-    if not path.is_file():
-        raise RunError(
-            f"{path} is missing.",
-            "Pass a file that LLPClassifier.save wrote, or the folder of a finished run.",
-        )
-    tensors, scalars = checkpoint.load(path)
-    if scalars.get("kind") != KIND:
-        raise RunError(
-            f"{path} is not a saved LLPClassifier.", "Pass a file that LLPClassifier.save wrote."
-        )
+    remedy = "Pass a file that LLPClassifier.save wrote, or the folder of a finished run."
+    tensors, scalars = checkpoint.load(path, KIND, remedy=remedy)
     try:
         return _restored(estimator, path, tensors, scalars, module)
     except (KeyError, TypeError) as error:

@@ -40,7 +40,7 @@ def read_trained(folder: str | PathLike[str]) -> Trained:
             "no model is selected yet.",
             f"Go on with it: apportion train --resume {run.folder}",
         )
-    groups, about = checkpoint.load(run.model)
+    groups, about = checkpoint.load(run.model, "model")
     recipe = about.get("recipe")
     if recipe is None or "parts" not in about:
         raise RunError(

@@ -26,7 +26,7 @@ from apportion.report.canvas import (
 )
 from apportion.report.reading import variations
 from apportion.report.words import SETS, count, shortened
-from apportion.training.evaluate import Outcome
+from apportion.runs.evaluation import Evaluation
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -52,36 +52,36 @@ class Worst:
     predicted: float
 
 
-def worst(outcome: Outcome, classes: Sequence[str], most: int = 8) -> list[Worst]:
+def worst(evaluation: Evaluation, classes: Sequence[str], most: int = 8) -> list[Worst]:
     """List the bags of largest total variation, the worst first."""
-    far = np.nan_to_num(variations(outcome))
+    far = np.nan_to_num(variations(evaluation))
     order = np.argsort(-far, kind="stable")[:most]
     found = []
     for bag in order.tolist():
-        c = int(np.argmax(np.abs(outcome.given[bag] - outcome.predicted[bag])))
+        c = int(np.argmax(np.abs(evaluation.given[bag] - evaluation.predicted[bag])))
         found.append(
             Worst(
-                bag=str(outcome.ids[bag]),
+                bag=str(evaluation.ids[bag]),
                 position=bag,
-                size=int(outcome.sizes[bag]),
+                size=int(evaluation.sizes[bag]),
                 variation=float(far[bag]),
                 label=classes[c],
-                given=float(outcome.given[bag, c]),
-                predicted=float(outcome.predicted[bag, c]),
+                given=float(evaluation.given[bag, c]),
+                predicted=float(evaluation.predicted[bag, c]),
             )
         )
     return found
 
 
-def proportions_chart(name: str, of: str, outcome: Outcome, classes: Sequence[str]) -> Chart:
+def proportions_chart(name: str, of: str, evaluation: Evaluation, classes: Sequence[str]) -> Chart:
     """Draw predicted against given proportions, a point a bag and class."""
-    whole = np.isfinite(outcome.predicted).all(axis=1)
-    given, predicted = outcome.given[whole], outcome.predicted[whole]
+    whole = np.isfinite(evaluation.predicted).all(axis=1)
+    given, predicted = evaluation.given[whole], evaluation.predicted[whole]
     n_bags, n_classes = given.shape
     coloured = n_classes <= MOST_COLOURS
     top = max(float(given.max(initial=0)), float(predicted.max(initial=0)), 0.05)
     limit = min(1.0, np.ceil(top * 10.5) / 10)
-    named = [w for w in worst(outcome, classes, NAMED) if w.variation > 0]
+    named = [w for w in worst(evaluation, classes, NAMED) if w.variation > 0]
     with canvas(SQUARE, SQUARE) as (figure, axes):
         margin = 0.02 * limit
         axes.set(xlim=(-margin, limit + margin), ylim=(-margin, limit + margin), aspect="equal")
@@ -98,7 +98,7 @@ def proportions_chart(name: str, of: str, outcome: Outcome, classes: Sequence[st
         if not coloured:
             groups = [(0, given.ravel(), predicted.ravel())]
         parts = {"dots": "".join(_dots(axes, groups))}
-        error = float(variations(outcome)[whole].mean()) if n_bags else 0.0
+        error = float(variations(evaluation)[whole].mean()) if n_bags else 0.0
         text = (
             f"Predicted against given proportions of {count(n_bags, f'{SETS[of]} bag')} and "
             f"{count(n_classes, 'class')}. Mean total variation {error:.4f}."

@@ -33,13 +33,14 @@ from apportion.report.words import (
     shortened,
     summary,
 )
+from apportion.runs.run import Run
 
-__all__ = ["build"]
+__all__ = ["write_report"]
 
 MOST_NUMBERS = 20  # classes of a confusion that is written in numbers
 
 
-def build(
+def write_report(
     runs: Sequence[str | PathLike[str]],
     out: str | PathLike[str] | None = None,
     *,
@@ -74,11 +75,11 @@ def build(
     >>> import numpy as np
     >>> from tempfile import TemporaryDirectory
     >>> from apportion import Bags, TrainConfig, fit
-    >>> from apportion.nets.build import build as net
+    >>> from apportion.nets.build import build
     >>> bags = Bags.from_rows(np.eye(4), ["a", "a", "b", "b"], truth=["no", "yes", "no", "no"])
     >>> with TemporaryDirectory() as folder:
-    ...     history = fit(net("mlp", bags), bags, config=TrainConfig(epochs=2), run=folder)
-    ...     build([folder]).name
+    ...     history = fit(build("mlp", bags), bags, config=TrainConfig(epochs=2), run=folder)
+    ...     write_report([folder]).name
     'report.html'
     """
     if isinstance(runs, str | PathLike) or not runs:
@@ -94,7 +95,7 @@ def build(
 
 
 def _default(runs: Sequence[str | PathLike[str]]) -> Path:
-    return Path(runs[0]) / "report.html" if len(runs) == 1 else Path("report.html")
+    return Run(runs[0] if len(runs) == 1 else ".").report
 
 
 def page(runs: Sequence[RunRead]) -> str:
@@ -115,7 +116,7 @@ def page(runs: Sequence[RunRead]) -> str:
     return environment.get_template("page.html.j2").render(
         title=_title(names),
         several=several,
-        ended=any(run.outcomes for run in runs),
+        ended=any(run.evaluations for run in runs),
         runs=[_run(run, number) for number, run in enumerate(runs, start=1)],
         compared=compared(runs) if several else None,
         differences=differences(runs) if several else [],
@@ -173,8 +174,8 @@ def _figures(run: RunRead) -> list[tuple[str, str, str]]:
     for name in known[:1]:
         share = run.accuracy(name)
         assert share is not None
-        outcome = run.outcomes.get(name)
-        of = "" if outcome is None else f"of {count(int(outcome.sizes.sum()), 'instance')}"
+        evaluation = run.evaluations.get(name)
+        of = "" if evaluation is None else f"of {count(int(evaluation.sizes.sum()), 'instance')}"
         found.append((f"{SETS[name].capitalize()} accuracy", percent(share), of))
     best = "Selected epoch" if run.is_finished else "Best epoch"
     which = best if run.is_validated else "Last epoch"
@@ -192,12 +193,12 @@ def _bags(run: RunRead, number: int) -> list[dict[str, Any]]:
     return [
         {
             "of": of,
-            "chart": proportions_chart(f"bags-{number}-{of}", of, outcome, run.classes),
-            "worst": worst(outcome, run.classes),
-            "n_bags": len(outcome.sizes),
+            "chart": proportions_chart(f"bags-{number}-{of}", of, evaluation, run.classes),
+            "worst": worst(evaluation, run.classes),
+            "n_bags": len(evaluation.sizes),
         }
         for of in ("test", "valid", "train")
-        if (outcome := run.outcomes.get(of)) is not None
+        if (evaluation := run.evaluations.get(of)) is not None
     ]
 
 
@@ -206,8 +207,8 @@ def _instances(run: RunRead, number: int) -> dict[str, Any] | None:
     of = run.with_truth
     if of is None:
         return None
-    outcome = run.outcomes[of]
-    confusion, calibration = outcome.confusion, outcome.calibration
+    evaluation = run.evaluations[of]
+    confusion, calibration = evaluation.confusion, evaluation.calibration
     if confusion is None or calibration is None or not confusion.sum():
         return None
     few = len(run.classes) <= MOST_NUMBERS

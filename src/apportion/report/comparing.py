@@ -10,7 +10,7 @@ import numpy as np
 
 from apportion.report.reading import RunRead
 from apportion.report.words import duration, method_in_words, network_in_words, percent, plain
-from apportion.training.evaluate import Outcome
+from apportion.runs.evaluation import Evaluation
 
 __all__ = ["compared", "differences"]
 
@@ -58,15 +58,18 @@ def compared(runs: Sequence[RunRead]) -> dict[str, Any]:
 def same_bags(runs: Sequence[RunRead]) -> bool:
     """Tell whether all runs have ended, and were judged by the same sets of bags."""
     first = runs[0]
-    return bool(first.outcomes) and all(
+    return bool(first.evaluations) and all(
         list(run.classes) == list(first.classes)
-        and run.outcomes.keys() == first.outcomes.keys()
-        and all(_same(outcome, first.outcomes[name]) for name, outcome in run.outcomes.items())
+        and run.evaluations.keys() == first.evaluations.keys()
+        and all(
+            _same(evaluation, first.evaluations[name])
+            for name, evaluation in run.evaluations.items()
+        )
         for run in runs
     )
 
 
-def _same(one: Outcome, other: Outcome) -> bool:
+def _same(one: Evaluation, other: Evaluation) -> bool:
     return one.ids == other.ids and bool(np.array_equal(one.given, other.given))
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from apportion.bags.columns import Columns
 from apportion.report.reading import RunRead
 from apportion.report.words import percent, plain
-from apportion.training.evaluate import Outcome, Unsure
+from apportion.runs.evaluation import Evaluation, Unsure
 
 __all__ = ["Example", "Examples", "decoded", "picture", "trace", "unsure_examples"]
 
@@ -59,16 +59,16 @@ class Examples:
 def unsure_examples(run: RunRead) -> Examples | None:
     """Show the instances that a run's model is least sure of, of bags held out if there are any."""
     of = run.held_out
-    if of is None or not len(run.outcomes[of].unsure.rows) or not run.outcomes[of].unsure.x:
+    if of is None or not len(run.evaluations[of].unsure.rows) or not run.evaluations[of].unsure.x:
         return None
-    outcome = run.outcomes[of]
-    x = outcome.unsure.x
+    evaluation = run.evaluations[of]
+    x = evaluation.unsure.x
     kind = run.config.get("data", {}).get("kind")
     if kind not in ("images", "signals") or x[0].ndim < 3:
         kind = {4: "images", 3: "signals"}.get(x[0].ndim, "table")
     if kind == "images" and x[0].ndim in (3, 4):
         images = [{"picture": picture(image)} for image in _scaled(_channels_last(x[0]))]
-        return Examples(of, kind, _items(run, outcome, images))
+        return Examples(of, kind, _items(run, evaluation, images))
     if kind == "signals" and x[0].ndim == 3:
         lengths = x[1] if len(x) > 1 and x[1].ndim == 1 else np.full(len(x[0]), x[0].shape[2])
         pairs = zip(x[0], lengths.tolist(), strict=True)
@@ -77,25 +77,25 @@ def unsure_examples(run: RunRead) -> Examples | None:
         more = (
             f"The first {MOST_CHANNELS} of {channels} channels." if channels > MOST_CHANNELS else ""
         )
-        return Examples(of, kind, _items(run, outcome, traces), remark=more)
-    header, rows = decoded(outcome.unsure, run.columns)
+        return Examples(of, kind, _items(run, evaluation, traces), remark=more)
+    header, rows = decoded(evaluation.unsure, run.columns)
     remark = ""
     if len(header) > MOST_COLUMNS:
         remark = f"The first {MOST_COLUMNS} of {len(header):,} columns."
     values = [{"values": row[:MOST_COLUMNS]} for row in rows]
     texts = () if run.columns is None else run.columns.categorical
     shown = [(name, name not in texts) for name in header[:MOST_COLUMNS]]
-    return Examples(of, "table", _items(run, outcome, values), shown, remark)
+    return Examples(of, "table", _items(run, evaluation, values), shown, remark)
 
 
-def _items(run: RunRead, outcome: Outcome, shown: Sequence[dict[str, Any]]) -> list[Example]:
-    unsure, found = outcome.unsure, []
+def _items(run: RunRead, evaluation: Evaluation, shown: Sequence[dict[str, Any]]) -> list[Example]:
+    unsure, found = evaluation.unsure, []
     for k, own in enumerate(shown):
         likeliest = np.argsort(-unsure.confidence[k], kind="stable")[:2].tolist()
         truth = None if unsure.truth is None else int(unsure.truth[k])
         found.append(
             Example(
-                bag=str(outcome.ids[int(unsure.bags[k])]),
+                bag=str(evaluation.ids[int(unsure.bags[k])]),
                 row=int(unsure.rows[k]),
                 guesses=[(run.classes[c], percent(unsure.confidence[k, c])) for c in likeliest],
                 truth=None if truth is None else run.classes[truth],

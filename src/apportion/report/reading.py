@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,13 +12,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
 
 from apportion.bags.columns import Columns
 from apportion.errors import RunError
-from apportion.model.trained import read_columns
+from apportion.runs.evaluation import Evaluation, read_evaluations
+from apportion.runs.header import columns_of, read_header
 from apportion.runs.run import Run
-from apportion.training.evaluate import Outcome, read_outcomes
 
 __all__ = ["RunRead", "read_run", "read_runs", "variations"]
 
@@ -34,7 +32,7 @@ class RunRead:
     config_text: str
     records: Sequence[Mapping[str, Any]]  # one an epoch, at least one
     classes: Sequence[str]  # none before training has ended
-    outcomes: Mapping[str, Outcome]  # of "train", "valid" and "test", those there are
+    evaluations: Mapping[str, Evaluation]  # of "train", "valid" and "test", those there are
     columns: Columns | None  # of a table
     recipe: Mapping[str, Any]  # of a network of this library
 
@@ -51,7 +49,7 @@ class RunRead:
     @property
     def is_finished(self) -> bool:
         """Whether training came to its end, which may be an early one."""
-        return bool(self.outcomes) or self.epochs >= self.epochs_wanted
+        return bool(self.evaluations) or self.epochs >= self.epochs_wanted
 
     @property
     def by_command(self) -> bool:
@@ -98,7 +96,7 @@ class RunRead:
     @property
     def held_out(self) -> str | None:
         """The set of bags to judge by: of those there are, the one farthest from training."""
-        return next((name for name in ("test", "valid", "train") if name in self.outcomes), None)
+        return next((name for name in ("test", "valid", "train") if name in self.evaluations), None)
 
     @property
     def with_truth(self) -> str | None:
@@ -106,40 +104,40 @@ class RunRead:
         return next((name for name in ("test", "valid", "train") if self._knows(name)), None)
 
     def _knows(self, name: str) -> bool:
-        outcome = self.outcomes.get(name)
-        return outcome is not None and outcome.confusion is not None
+        evaluation = self.evaluations.get(name)
+        return evaluation is not None and evaluation.confusion is not None
 
     def accuracy(self, name: str) -> float | None:
         """Give the share of a set's instances that the selected model gets right."""
-        outcome = self.outcomes.get(name)
-        if outcome is None:
+        evaluation = self.evaluations.get(name)
+        if evaluation is None:
             logged = self.selected.get(f"{name}_accuracy")
             return None if logged is None else float(logged)
-        if outcome.confusion is None or not outcome.confusion.sum():
+        if evaluation.confusion is None or not evaluation.confusion.sum():
             return None
-        return float(np.trace(outcome.confusion) / outcome.confusion.sum())
+        return float(np.trace(evaluation.confusion) / evaluation.confusion.sum())
 
     def error(self, name: str) -> float | None:
         """Give the proportion error of the selected model on a set."""
-        outcome = self.outcomes.get(name)
-        if outcome is None:
+        evaluation = self.evaluations.get(name)
+        if evaluation is None:
             logged = self.selected.get(f"{name}_error")
             return None if logged is None else float(logged)
-        found = float(np.mean(variations(outcome)))
+        found = float(np.mean(variations(evaluation)))
         return found if math.isfinite(found) else None
 
     def error_of_guessing(self, name: str) -> float | None:
         """Give the error if every bag were said to be like the mean of the training bags."""
-        outcome, train = self.outcomes.get(name), self.outcomes.get("train")
-        if outcome is None or train is None:
+        evaluation, train = self.evaluations.get(name), self.evaluations.get("train")
+        if evaluation is None or train is None:
             return None
         guess = np.average(train.given, axis=0, weights=train.sizes)
-        return float(np.abs(outcome.given - guess).sum(axis=1).mean() / 2)
+        return float(np.abs(evaluation.given - guess).sum(axis=1).mean() / 2)
 
 
-def variations(outcome: Outcome) -> NDArray[np.float64]:
+def variations(evaluation: Evaluation) -> NDArray[np.float64]:
     """Give the total variation of given and predicted proportions, bag by bag."""
-    found: NDArray[np.float64] = np.abs(outcome.given - outcome.predicted).sum(axis=1) / 2
+    found: NDArray[np.float64] = np.abs(evaluation.given - evaluation.predicted).sum(axis=1) / 2
     return found
 
 
@@ -173,7 +171,8 @@ def read_run(folder: Path, name: str) -> RunRead:
             f"{folder} has no epoch to report yet: log.jsonl is empty or not there.",
             "Wait for the first epoch to end, or train it.",
         )
-    classes, outcomes = read_outcomes(run)
+    classes, evaluations = read_evaluations(run)
+    header = read_header(run.model, "model") if run.model.exists() else {}
     return RunRead(
         name=name,
         folder=folder,
@@ -181,20 +180,7 @@ def read_run(folder: Path, name: str) -> RunRead:
         config_text=run.config.read_text(encoding="utf-8"),
         records=records,
         classes=[str(c) for c in classes],
-        outcomes=outcomes,
-        columns=read_columns(run),
-        recipe=_recipe(run),
+        evaluations=evaluations,
+        columns=columns_of(header),
+        recipe=header.get("recipe") or {},
     )
-
-
-def _recipe(run: Run) -> Mapping[str, Any]:
-    """How the network was made, which the file of the model may tell."""
-    if not run.model.exists():
-        return {}
-    try:
-        with safe_open(run.model, framework="numpy") as file:
-            about = file.metadata() or {}
-        scalars = json.loads(about.get("scalars", "{}"))
-    except (OSError, SafetensorError, ValueError):  # a report does not need it
-        return {}
-    return scalars.get("recipe") or {}

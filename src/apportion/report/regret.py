@@ -18,14 +18,14 @@ from scipy.special import gammaln
 from apportion.bags.counts import counts_from_proportions
 from apportion.report.canvas import MUTED, Chart, Key, as_svg, canvas, key, look
 from apportion.report.reading import RunRead
-from apportion.training.evaluate import Outcome
+from apportion.runs.evaluation import Evaluation
 
 __all__ = ["bound_shape", "log_labelings", "regret_chart"]
 
 Floats = NDArray[np.float64]
 
 
-def log_labelings(outcome: Outcome) -> Floats:
+def log_labelings(evaluation: Evaluation) -> Floats:
     """Give ln|Y| of every bag: how many labelings have the bag's counts.
 
     Examples
@@ -35,15 +35,15 @@ def log_labelings(outcome: Outcome) -> Floats:
     >>> np.exp(log_labelings(bags)).round(6)
     array([6., 1.])
     """
-    counts = counts_from_proportions(outcome.given, outcome.sizes)
-    logarithms: Floats = gammaln(outcome.sizes + 1.0) - gammaln(counts + 1.0).sum(axis=1)
+    counts = counts_from_proportions(evaluation.given, evaluation.sizes)
+    logarithms: Floats = gammaln(evaluation.sizes + 1.0) - gammaln(counts + 1.0).sum(axis=1)
     return logarithms
 
 
-def bound_shape(outcome: Outcome, epochs: Floats) -> Floats:
+def bound_shape(evaluation: Evaluation, epochs: Floats) -> Floats:
     """Average min(1, √(ln|Y| / t)) over the instances of all bags, for some epochs t."""
-    kinds, which = np.unique(np.maximum(log_labelings(outcome), 0), return_inverse=True)
-    weights = np.bincount(which, outcome.sizes)
+    kinds, which = np.unique(np.maximum(log_labelings(evaluation), 0), return_inverse=True)
+    weights = np.bincount(which, evaluation.sizes)
     shape = np.minimum(1, np.sqrt(kinds[:, None] / epochs))
     averaged: Floats = weights @ shape / weights.sum()
     return averaged
@@ -68,9 +68,9 @@ def regret_chart(runs: Sequence[RunRead]) -> Chart | None:
             keys.append(key(run.name if several else "realised", number))
             last = float(values[np.isfinite(values)][-1])
             described.append(f"{run.name + ': ' if several else ''}{last:.4f} at last")
-            if "train" in run.outcomes and logarithmic:
+            if "train" in run.evaluations and logarithmic:
                 bounded = True
-                shape = bound_shape(run.outcomes["train"], epochs)
+                shape = bound_shape(run.evaluations["train"], epochs)
                 axes.plot(
                     epochs, shape, color=style["color"] if several else MUTED, linestyle=(0, (1, 3))
                 )

@@ -145,7 +145,7 @@ def summary(run: RunRead) -> list[str]:
 
 
 def _of_data(run: RunRead) -> list[str]:
-    train = run.outcomes.get("train")
+    train = run.evaluations.get("train")
     if train is None:
         return []
     least, middle, most = spread(train.sizes)
@@ -216,8 +216,10 @@ def notices(run: RunRead) -> list[tuple[str, str]]:
     if not run.is_finished:
         done = f"Not finished: {run.epochs:,} of {run.epochs_wanted:,} epochs."
         found.append((f"{done} {again}" if not resume else done, resume))
-    elif not run.outcomes:
-        what = "All epochs are done, but what they led to (outcome.safetensors) is not there, so "
+    elif not run.evaluations:
+        what = (
+            "All epochs are done, but what they led to (evaluation.safetensors) is not there, so "
+        )
         found.append((f"{what}nothing is told of bags and instances.", resume))
     if not run.is_validated:
         which = "The last epoch was taken" if run.is_finished else "The last epoch is shown"
@@ -229,7 +231,7 @@ def notices(run: RunRead) -> list[tuple[str, str]]:
     if guess is not None and error is not None and error >= guess:
         text = "On the validation bags the model is no better than saying the same of every bag."
         found.append((text, ""))
-    if run.outcomes and run.with_truth is None:
+    if run.evaluations and run.with_truth is None:
         text = "The classes of single instances are not known, so no accuracy can be told."
         found.append((text, ""))
     elif run.with_truth == "train":

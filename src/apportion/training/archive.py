@@ -15,9 +15,9 @@ import torch
 from apportion.errors import RunError
 from apportion.files import as_toml, read_toml
 from apportion.methods.base import describe
-from apportion.runs.run import Run
+from apportion.runs.evaluation import plain_names, save_evaluations
+from apportion.runs.run import FORMAT_VERSION, Run
 from apportion.training import checkpoint
-from apportion.training.evaluate import plain_names, save_outcomes
 from apportion.training.session import Session
 
 log = logging.getLogger("apportion")
@@ -41,12 +41,7 @@ class Archive:
             return
         with self.run.locked():
             if self.run.checkpoint.exists():
-                self.saved = checkpoint.load(self.run.checkpoint)
-                if "identity" not in self.saved[1]:
-                    raise RunError(
-                        f"{self.run.checkpoint} is no checkpoint: it holds a model alone.",
-                        "Put the checkpoint back, or train in another folder.",
-                    )
+                self.saved = checkpoint.load(self.run.checkpoint, "checkpoint")
             yield
 
     @property
@@ -65,7 +60,7 @@ class Archive:
         (tensors, scalars), self.saved = self.saved, None
         self._check_identity(self.run, scalars["identity"])
         _check_model(self.run, session, tensors["model"])
-        self.run.rewind(scalars["log_bytes"])
+        self.run.rewind(scalars["epoch"])
         session.model.load_state_dict(tensors["model"])
         try:
             checkpoint.load_optimizer(
@@ -115,15 +110,14 @@ class Archive:
             "epoch": history.epoch,
             "best_epoch": history.best_epoch,
             "best_error": None if history.best_epoch is None else history.best_error,
-            "log_bytes": self.run.log_bytes(),
             "threads": torch.get_num_threads(),
             "optimizer": checkpoint.optimizer_scalars(session.optimizer),
             "identity": self.identity,
         }
-        checkpoint.save(self.run, self.run.checkpoint, tensors, scalars)
+        checkpoint.save(self.run, self.run.checkpoint, "checkpoint", tensors, scalars)
 
     def save_models(self, session: Session) -> None:
-        """Save the selected and the last weights, and what the selected ones make of the bags."""
+        """Save the selected and the last weights, and the evaluation of the selected ones."""
         if self.run is None:
             return
         history = session.history
@@ -139,10 +133,11 @@ class Archive:
                 "classes": plain_names(train.classes),
                 "recipe": recipe,  # how to make the network again, if it is one of this library
                 "parts": instance,
+                "columns": None if train.columns is None else train.columns.to_dict(),
             }
-            checkpoint.save(self.run, path, {"": weights}, about)
-        if not self.run.outcome.exists():  # it is written once: a finished run learns no more
-            save_outcomes(self.run, train.classes, session.outcomes())
+            checkpoint.save(self.run, path, "model", {"": weights}, about)
+        if not self.run.evaluation.exists():  # it is written once: a finished run learns no more
+            save_evaluations(self.run, train.classes, session.evaluations())
 
     def _begin(self, run: Run, session: Session) -> None:
         """Write down how a new run is trained."""
@@ -161,7 +156,7 @@ class Archive:
             "threads": torch.get_num_threads(),
             "torch": torch.__version__,
         }
-        text = f"format = {checkpoint.FORMAT_VERSION}\n\n[train]\n{session.config.to_toml()}"
+        text = f"format = {FORMAT_VERSION}\n\n[train]\n{session.config.to_toml()}"
         text += f"\n[method]\n{as_toml(describe(session.method))}"
         text += "\n# What followed from data and machine: for readers, and never read again.\n"
         text += f"[resolved]\n{as_toml(resolved)}"

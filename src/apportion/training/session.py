@@ -23,8 +23,9 @@ from apportion.metrics import bag_means, proportion_error, share_equal
 from apportion.nets.augment import augmented
 from apportion.nets.build import move_to
 from apportion.randomness import OwnGenerators
+from apportion.runs.evaluation import Evaluation
 from apportion.training.checks import check_batch, check_input
-from apportion.training.evaluate import Outcome, measure
+from apportion.training.evaluate import evaluate
 
 log = logging.getLogger("apportion")
 
@@ -279,11 +280,14 @@ class Session:
         self.model.eval()
         return history
 
-    def outcomes(self) -> dict[str, Outcome]:
-        """Measure what the model makes of every set of bags."""
+    def evaluations(self) -> dict[str, Evaluation]:
+        """Evaluate the model on each set of bags."""
         sets = [("train", self.on_train, self.train), *self._held_out()]
         with self.generators:
-            return {name: measure(bags, self._confidence(placed)) for name, placed, bags in sets}
+            return {
+                name: evaluate(bags, self._confidence(placed).cpu().numpy())
+                for name, placed, bags in sets
+            }
 
     def _diverged(self, what: str) -> RunError:
         return RunError(
