@@ -13,8 +13,8 @@ from apportion.runs.header import metadata
 from apportion.runs.run import Run
 
 METHODS: dict[str, dict[str, Any]] = {
-    "fpl": {"class": "OnlinePseudoLabels", "unlikelihood": "relative", "accumulate": True},
-    "proportion-loss": {"class": "ProportionLoss", "form": "cross-entropy"},
+    "fpl": {"name": "fpl", "unlikelihood": "relative", "accumulate": True},
+    "proportion-loss": {"name": "proportion-loss", "form": "cross-entropy"},
 }
 
 

@@ -1,15 +1,23 @@
 """Where reports are written, what is refused, and that a run's files are enough."""
 
 import json
+import os
 import shutil
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from apportion import Bags, TrainConfig, fit
 from apportion.cli.report import report
+from apportion.data.encoding import encode, learn_columns
 from apportion.engine.device import own_threads
 from apportion.errors import ApportionError, RunError
 from apportion.nets.build import build
@@ -151,6 +159,61 @@ def test_numbers_that_are_missing_or_not_finite_are_left_out(tmp_path):
     (run / "log.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     text = write_report([run]).read_text()
     assert "nan" not in text.lower().replace("finance", "")
+
+
+def test_a_long_run_of_many_bags_stays_small_and_quick(tmp_path):
+    evaluations = {"train": made_evaluation(1600, 10), "valid": made_evaluation(400, 10, seed=1)}
+    run = made_run(tmp_path / "a", evaluations, epochs=400)
+    began = time.perf_counter()
+    page = write_report([run])
+    assert (
+        time.perf_counter() - began < 15
+    )  # about a second, on a machine that has nothing else to do
+    assert page.stat().st_size < 3_000_000
+    assert "16,000 points of 1,600 bags" in page.read_text()
+
+
+ALONE = """
+import sys
+from apportion.report.build import write_report
+print(write_report(sys.argv[1:]))
+heavy = {"torch", "numba", "pandas", "pyarrow", "scipy", "sklearn", "matplotlib.pyplot"}
+print(heavy & sys.modules.keys())
+"""
+
+
+def test_a_report_loads_neither_torch_nor_numba_nor_pandas(tmp_path):
+    """Of a run of a table that was really trained, in a process of its own."""
+    frame = pd.DataFrame({"age": np.arange(40.0), "job": ["cook", "nurse"] * 20})
+    columns = learn_columns(frame)
+    bags = Bags.from_rows(encode(columns, frame), np.repeat(range(8), 5), truth=["no", "yes"] * 20)
+    bags = replace(bags, columns=columns)
+    with own_threads(1):
+        net = build("mlp", bags, categories=columns.codes)
+        fit(net, bags, config=TrainConfig(epochs=2, device="cpu"), run=tmp_path)
+    source = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
+    command = [sys.executable, "-c", ALONE, str(tmp_path)]
+    told = subprocess.run(command, env=source, capture_output=True, text=True, check=True).stdout
+    assert told == f"{tmp_path / 'report.html'}\nset()\n"
+    page = read_page(tmp_path / "report.html")
+    header, *rows = section(page, "unsure").one("table").rows()
+    assert header[5:] == ["age", "job"]
+    for row in rows:
+        at = int(row[0])
+        assert row[5:] == [str(at), frame["job"][at]]
+    assert "Network: mlp (" in page.one("header").text
+
+
+def test_a_plan_is_listed_with_its_reasons(tmp_path):
+    plan = {"net": "mlp (a table)", "batch_size": "32 (<100 rows & few bags)"}
+    with_plan = made_run(tmp_path / "a", about={"plan": plan})
+    table = next(iter(section(read_page(write_report([with_plan])), "configuration").all("table")))
+    assert table.rows()[1:] == [[option, value] for option, value in plan.items()]
+    without = made_run(tmp_path / "b")
+    found = section(read_page(write_report([without])), "configuration")
+    assert not list(found.all("table"))
+    both = read_page(write_report([with_plan, without], tmp_path / "both.html"))
+    assert len(list(section(both, "configuration").all("table"))) == 1
 
 
 # ---------------------------------------------------------------------------------------- the verb

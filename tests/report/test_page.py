@@ -1,6 +1,5 @@
-"""What a report says is what the files of its runs say: recomputed here, number by number."""
+"""What a page says is what the files of its runs say: recomputed here, number by number."""
 
-import json
 import re
 from itertools import pairwise
 
@@ -8,8 +7,6 @@ import numpy as np
 import pytest
 
 from apportion.report.build import write_report
-from apportion.report.reading import read_run
-from apportion.report.words import notices, summary
 from apportion.runs.evaluation import Evaluation
 from tests.report.made_runs import made_evaluation, made_records, made_run
 from tests.report.reading_pages import read_page, section
@@ -61,7 +58,7 @@ def test_the_selected_epoch_is_the_first_of_least_validation_error(made):
     assert f"Epoch {best} was selected" in page.one("header").text
     assert f"{min(errors):.4f}" in page.one("header").text
     chart = next(f for f in section(page, "curves").all("figure") if "error" in f.text)
-    assert f"least validation error, {best}." in chart.text
+    assert f"lowest validation error, {best}." in chart.text
     assert f"epoch {best} · {min(errors):.4f}" in chart.one("svg", class_="chart").text
 
 
@@ -80,7 +77,10 @@ def test_guessing_the_mean_is_measured_with_the_training_bags(made):
     train, valid = evaluations["train"], evaluations["valid"]
     mean = sum(n * p for n, p in zip(train.sizes, train.given, strict=True)) / sum(train.sizes)
     guess = np.mean([np.abs(p - mean).sum() / 2 for p in valid.given])
-    assert f"like the mean of the training bags would give {guess:.4f}" in page.one("header").text
+    assert (
+        f"mean of the training bags for every bag would have an error of {guess:.4f}"
+        in page.one("header").text
+    )
 
 
 @pytest.mark.parametrize(("place", "name"), [(0, "test"), (1, "valid"), (2, "train")])
@@ -146,7 +146,7 @@ def test_every_unsure_row_can_be_traced(made):
         assert row[3] == f"class {second} {unsure.confidence[k, second]:.1%}"
         assert row[4] == f"class {unsure.truth[k]}"
         assert [float(v.replace("−", "-")) for v in row[5:]] == pytest.approx(
-            unsure.x[0][k].tolist(), abs=1e-4
+            unsure.x[0][k].tolist(), rel=1e-3
         )
 
 
@@ -171,19 +171,8 @@ def test_the_configuration_and_the_way_back_are_there(made):
     assert "--resume" not in found.text
 
 
-# ------------------------------------------------------------------------- what is not always there
-
-
 def told(*runs):
     return read_page(write_report(list(runs), runs[0].with_suffix(".html"), force=True))
-
-
-def noticed(run):
-    return " ".join(" ".join(notice) for notice in notices(read_run(run, run.name)))
-
-
-def summed_up(run):
-    return " ".join(summary(read_run(run, run.name)))
 
 
 def test_an_unfinished_run_says_so_on_top_and_how_to_go_on(tmp_path):
@@ -192,61 +181,16 @@ def test_an_unfinished_run_says_so_on_top_and_how_to_go_on(tmp_path):
     page = told(run)
     first = page.one("header").one("ul", class_="notices").text
     assert first.startswith("Not finished: 12 of 100 epochs.")
-    assert f"apportion train --resume '{run}' goes on." in first
+    assert f"To continue: apportion train --resume '{run}'" in first
     assert "was selected" not in page.text
     assert f"apportion train --resume '{run}'" in section(page, "configuration").text
 
 
-def test_a_run_of_the_library_is_gone_on_with_by_the_library(tmp_path):
-    found = noticed(made_run(tmp_path / "b", epochs=12, epochs_wanted=100))
-    assert "12 of 100 epochs" in found
-    assert "The same call of fit" in found
-    assert "--resume" not in found
-
-
-def test_an_early_stop_is_an_end(tmp_path):
-    evaluations = {"train": made_evaluation(5, 2), "valid": made_evaluation(3, 2)}
-    run = made_run(tmp_path / "a", evaluations, epochs=12, epochs_wanted=100, patience=3)
-    assert "Not finished" not in noticed(run)
-    assert "stopped early: the validation error had not improved for 3 epochs" in summed_up(run)
-
-
-def test_all_epochs_without_an_evaluation_are_told(tmp_path):
-    found = noticed(made_run(tmp_path / "a", epochs=12))
-    assert "evaluation.safetensors" in found
-    assert "Not finished" not in found
-
-
-def test_a_validation_error_that_still_falls_is_told(tmp_path):
-    evaluations = {"train": made_evaluation(5, 2), "valid": made_evaluation(3, 2)}
-    for last, expected in ((0.01, True), (0.5, False)):
-        run = made_run(tmp_path / str(last), evaluations, epochs=4)
-        records = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
-        records[-1]["valid_error"] = last
-        (run / "log.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
-        assert ("more epochs may lower it" in noticed(run)) == expected
-
-
-def test_without_validation_the_last_epoch_is_taken(tmp_path):
+def test_without_validation_nothing_is_selected(tmp_path):
     run = made_run(tmp_path / "a", {"train": made_evaluation(5, 3)}, validated=False)
-    assert "no validation bags" in noticed(run)
-    assert "The last epoch was taken" in noticed(run)
-    assert "on the training bags only" in noticed(run)
     page = told(run)
     assert "was selected" not in page.text
     assert "Proportion error" not in [title.text for title in section(page, "curves").all("h3")]
-
-
-def test_test_bags_without_validation_select_nothing(tmp_path):
-    evaluations = {"train": made_evaluation(5, 3), "test": made_evaluation(4, 3)}
-    run = made_run(tmp_path / "a", evaluations, validated=False)
-    records = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
-    lines = [json.dumps(record | {"test_error": 0.1}) for record in records]
-    (run / "log.jsonl").write_text("\n".join(lines) + "\n")
-    curves = section(told(run), "curves")
-    assert "Proportion error" in [title.text for title in curves.all("h3")]
-    assert "selected" not in curves.text
-    assert "least validation error" not in curves.text
 
 
 def test_without_truth_nothing_is_said_of_accuracy(tmp_path):
@@ -255,21 +199,14 @@ def test_without_truth_nothing_is_said_of_accuracy(tmp_path):
         "valid": made_evaluation(4, 3, truth=False),
     }
     run = made_run(tmp_path / "a", evaluations, method="proportion-loss")
-    assert "no accuracy can be told" in noticed(run)
     page = told(run)
-    assert "Accuracy of single instances" not in page.one("header").text
+    assert "there is no accuracy" in page.one("header").text
+    assert "Accuracy on single instances" not in page.one("header").text
     assert not list(page.all("table", class_="confusion"))
     assert "truth" not in section(page, "unsure").one("table").rows()[0]
     titles = [figure.one("h3").text for figure in section(page, "curves").all("figure")]
     assert "Regret" not in titles
     assert "Labels changed" not in titles
-
-
-def test_a_model_no_better_than_guessing_is_called_so(tmp_path):
-    train, valid = made_evaluation(9, 3), made_evaluation(9, 3, seed=1, noise=1.0)
-    for name, own, expected in (("a", valid, True), ("b", made_evaluation(9, 3, seed=1), False)):
-        run = made_run(tmp_path / name, {"train": train, "valid": own})
-        assert ("no better than saying the same of every bag" in noticed(run)) == expected
 
 
 @pytest.mark.parametrize(("n_bags", "n_classes"), [(1, 2), (30, 20), (1, 21), (30, 100)])
@@ -301,61 +238,6 @@ def test_names_are_texts_and_nothing_else(tmp_path):
         titles = {e.attributes["title"] for e in page.all() if "title" in e.attributes}
         assert set(EVIL) <= titles  # long names are shortened, but can be had
         assert "<b>run & 'co'" in page.one("h1").text
-
-
-# ---------------------------------------------------------------------------------- several runs
-
-
-def test_the_comparison_marks_the_best_where_bags_are_the_same(tmp_path):
-    bags = made_evaluation(8, 3, seed=1)
-    near = Evaluation(bags.ids, bags.sizes, bags.given, 0.5 * (bags.given + bags.predicted),
-                   bags.confusion, bags.calibration, bags.unsure)  # fmt: skip
-    far = made_run(tmp_path / "far", {"valid": bags}, epochs=9)
-    close = made_run(
-        tmp_path / "close", {"valid": near}, epochs=5, method="proportion-loss", seed=3
-    )
-    page = told(far, close)
-    table = next(iter(section(page, "comparison").all("table")))
-    header, *rows = table.rows()
-    at = header.index("validation error")
-    assert [row[0] for row in rows] == ["far", "close"]
-    assert [row[at] for row in rows] == [f"{error(bags):.4f}", f"{error(near):.4f}"]
-    assert [cell.text for cell in table.all("td", class_="best")] == [f"{error(near):.4f}"]
-    assert [row[header.index("epochs")] for row in rows] == ["9", "5"]
-    differing = list(section(page, "comparison").all("table"))[1].rows()[1:]
-    assert ["train.epochs", "9", "5"] in differing
-    assert ["method.class", "OnlinePseudoLabels", "ProportionLoss"] in differing
-    assert not any(row[0] == "train.batch_size" for row in differing)
-
-
-def test_runs_of_different_bags_are_not_ranked(tmp_path):
-    one = made_run(tmp_path / "1", {"valid": made_evaluation(8, 3, seed=1)})
-    two = made_run(tmp_path / "2", {"valid": made_evaluation(8, 5, seed=2)})
-    open_one = made_run(tmp_path / "3", epochs=2, epochs_wanted=9)
-    for runs in ((one, two), (one, open_one)):
-        page = told(*runs)
-        assert "not strictly comparable" in section(page, "comparison").text
-        assert not list(page.all("td", class_="best"))
-
-
-def test_curves_of_all_runs_share_their_charts(tmp_path):
-    runs = [made_run(tmp_path / f"run{n}", epochs=3 + n, seed=n) for n in range(10)]
-    page = told(*runs)
-    for chart in section(page, "curves").all("figure"):
-        names = [key.text for key in chart.one("ul", class_="legend").all("li")]
-        assert names[:10] == [f"run{n}" for n in range(10)]
-        looks = {str(line.attributes) for line in chart.one("ul", class_="legend").all("line")}
-        assert len(looks) >= 10  # no two runs look alike
-
-
-def test_runs_of_one_name_are_told_apart_by_their_paths(tmp_path):
-    runs = [made_run(tmp_path / parent / "a", epochs=2) for parent in ("x", "y")]
-    page = read_page(write_report(runs, tmp_path / "page.html"))
-    rows = next(iter(section(page, "comparison").all("table"))).rows()[1:]
-    assert [row[0] for row in rows] == [str(run) for run in runs]
-
-
-# ------------------------------------------------------------------------------- what holds always
 
 
 @pytest.fixture(scope="module")

@@ -134,6 +134,9 @@ def _read(arrays: Mapping[str, NDArray[Any]], of: str, n_classes: int) -> Evalua
     for name, (kind, shape) in shapes.items():
         if name in own and (own[name].dtype.kind, own[name].shape) != (kind, shape):
             raise ValueError(f"{of}.{name} is {own[name].dtype} of shape {own[name].shape}")
+    for number in range(parts):
+        if len(own[f"unsure.x{number}"]) != k:
+            raise ValueError(f"{of}.unsure.x{number} has {len(own[f'unsure.x{number}'])} rows")
     below = {"unsure.bags": n, "unsure.truth": n_classes}
     for name, limit in below.items():
         if name in own and not ((own[name] >= 0) & (own[name] < limit)).all():

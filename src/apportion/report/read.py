@@ -1,4 +1,4 @@
-"""What is in a run folder, read for a report. Files only: neither data nor network are needed."""
+"""Run folders, read for a report: files only, neither data nor network are needed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -16,10 +15,12 @@ from numpy.typing import NDArray
 from apportion.bags.columns import Columns
 from apportion.errors import RunError
 from apportion.runs.evaluation import Evaluation, read_evaluations
-from apportion.runs.header import columns_of, read_header
+from apportion.runs.header import RESTORE, columns_of, read_header
 from apportion.runs.run import Run
 
-__all__ = ["RunRead", "read_run", "read_runs", "variations"]
+__all__ = ["SETS", "RunRead", "read_run", "read_runs", "variations"]
+
+SETS = {"test": "test", "valid": "validation", "train": "training"}  # the most telling first
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +31,7 @@ class RunRead:
     folder: Path
     config: Mapping[str, Any]
     config_text: str
-    records: Sequence[Mapping[str, Any]]  # one an epoch, at least one
+    records: Sequence[Mapping[str, Any]]  # one per epoch, at least one
     classes: Sequence[str]  # none before training has ended
     evaluations: Mapping[str, Evaluation]  # of "train", "valid" and "test", those there are
     columns: Columns | None  # of a table
@@ -48,17 +49,17 @@ class RunRead:
 
     @property
     def is_finished(self) -> bool:
-        """Whether training came to its end, which may be an early one."""
+        """Whether training has ended, which may be early."""
         return bool(self.evaluations) or self.epochs >= self.epochs_wanted
 
     @property
     def by_command(self) -> bool:
-        """Whether the command line started it, so that it can do it again."""
+        """Whether the command line started it, and can do so again."""
         return "data" in self.config
 
     @property
     def selected(self) -> Mapping[str, Any]:
-        """The record of the first epoch of least validation error, or the last one without any."""
+        """The record of the first epoch of lowest validation error; without any, the last one."""
         judged = [r for r in self.records if r.get("valid_error") is not None]
         return min(judged, key=lambda r: float(r["valid_error"])) if judged else self.records[-1]
 
@@ -68,7 +69,7 @@ class RunRead:
         return self.selected.get("valid_error") is not None
 
     def curve(self, name: str) -> NDArray[np.float64]:
-        """Give one number of every epoch: NaN where there is none, empty if there is none at all.
+        """Return one value per epoch: NaN where there is none, empty if there is none at all.
 
         Examples
         --------
@@ -77,15 +78,14 @@ class RunRead:
         >>> run.curve("changed"), run.curve("regret")
         (array([nan, 0.1]), array([], dtype=float64))
         """
-        found = [record.get(name) for record in self.records]
-        numbers = np.array([math.nan if n is None else float(n) for n in found])
+        numbers = np.array([r.get(name) for r in self.records], dtype=np.float64)
         numbers[~np.isfinite(numbers)] = math.nan
         return numbers if np.isfinite(numbers).any() else np.empty(0)
 
     def seconds(self) -> dict[str, list[float]]:
-        """Give the seconds of every phase, epoch by epoch."""
-        names = dict.fromkeys(name for record in self.records for name in record.get("seconds", {}))
+        """Return the seconds of each phase, epoch by epoch."""
         each = [record.get("seconds", {}) for record in self.records]
+        names = dict.fromkeys(name for epoch in each for name in epoch)
         return {name: [float(epoch.get(name, 0)) for epoch in each] for name in names}
 
     @property
@@ -96,54 +96,49 @@ class RunRead:
     @property
     def held_out(self) -> str | None:
         """The set of bags to judge by: of those there are, the one farthest from training."""
-        return next((name for name in ("test", "valid", "train") if name in self.evaluations), None)
+        return next((of for of in SETS if of in self.evaluations), None)
 
     @property
     def with_truth(self) -> str | None:
         """The set to judge single instances by: as `held_out`, where their classes are known."""
-        return next((name for name in ("test", "valid", "train") if self._knows(name)), None)
+        known = (of for of in SETS if of in self.evaluations and self.accuracy(of) is not None)
+        return next(known, None)
 
-    def _knows(self, name: str) -> bool:
-        evaluation = self.evaluations.get(name)
-        return evaluation is not None and evaluation.confusion is not None
-
-    def accuracy(self, name: str) -> float | None:
-        """Give the share of a set's instances that the selected model gets right."""
-        evaluation = self.evaluations.get(name)
+    def accuracy(self, of: str) -> float | None:
+        """Return the share of a set's instances that the selected model gets right."""
+        evaluation = self.evaluations.get(of)
         if evaluation is None:
-            logged = self.selected.get(f"{name}_accuracy")
-            return None if logged is None else float(logged)
-        if evaluation.confusion is None or not evaluation.confusion.sum():
+            return self._logged(f"{of}_accuracy")
+        confusion = evaluation.confusion
+        if confusion is None or not confusion.sum():
             return None
-        return float(np.trace(evaluation.confusion) / evaluation.confusion.sum())
+        return float(np.trace(confusion) / confusion.sum())
 
-    def error(self, name: str) -> float | None:
-        """Give the proportion error of the selected model on a set."""
-        evaluation = self.evaluations.get(name)
+    def error(self, of: str) -> float | None:
+        """Return the proportion error of the selected model on a set."""
+        evaluation = self.evaluations.get(of)
         if evaluation is None:
-            logged = self.selected.get(f"{name}_error")
-            return None if logged is None else float(logged)
+            return self._logged(f"{of}_error")
         found = float(np.mean(variations(evaluation)))
         return found if math.isfinite(found) else None
 
-    def error_of_guessing(self, name: str) -> float | None:
-        """Give the error if every bag were said to be like the mean of the training bags."""
-        evaluation, train = self.evaluations.get(name), self.evaluations.get("train")
+    def _logged(self, name: str) -> float | None:
+        value = self.selected.get(name)
+        return None if value is None else float(value)
+
+    def error_of_mean(self, of: str) -> float | None:
+        """Return the error of predicting the mean of the training bags for every bag."""
+        evaluation, train = self.evaluations.get(of), self.evaluations.get("train")
         if evaluation is None or train is None:
             return None
-        guess = np.average(train.given, axis=0, weights=train.sizes)
-        return float(np.abs(evaluation.given - guess).sum(axis=1).mean() / 2)
+        mean = np.average(train.given, axis=0, weights=train.sizes)
+        return float(np.abs(evaluation.given - mean).sum(axis=1).mean() / 2)
 
 
 def variations(evaluation: Evaluation) -> NDArray[np.float64]:
-    """Give the total variation of given and predicted proportions, bag by bag."""
+    """Return the total variation of given and predicted proportions, one value per bag."""
     found: NDArray[np.float64] = np.abs(evaluation.given - evaluation.predicted).sum(axis=1) / 2
     return found
-
-
-def spread(sizes: NDArray[np.int64]) -> tuple[int, float, int]:
-    """Give the least, the median and the most."""
-    return int(sizes.min()), float(median(sizes.tolist())), int(sizes.max())
 
 
 def read_runs(folders: Sequence[str | PathLike[str]]) -> list[RunRead]:
@@ -162,15 +157,18 @@ def read_run(folder: Path, name: str) -> RunRead:
     Raises
     ------
     RunError
-        If the folder holds none, or one that no epoch has ended of.
+        If the folder holds no run, a damaged one, or one without a finished epoch.
     """
     run = Run(folder)
     config, records = run.settings(), run.records()
     if not records:
         raise RunError(
-            f"{folder} has no epoch to report yet: log.jsonl is empty or not there.",
-            "Wait for the first epoch to end, or train it.",
+            f"{folder} has no epoch to report yet: {run.log.name} is missing or empty.",
+            "Wait for the end of the first epoch.",
         )
+    for number, record in enumerate(records, start=1):
+        if not _is_of_epoch(record):
+            raise RunError(f"{run.log} is damaged: line {number:,} is not of an epoch.", RESTORE)
     classes, evaluations = read_evaluations(run)
     header = read_header(run.model, "model") if run.model.exists() else {}
     return RunRead(
@@ -184,3 +182,11 @@ def read_run(folder: Path, name: str) -> RunRead:
         columns=columns_of(header),
         recipe=header.get("recipe") or {},
     )
+
+
+def _is_of_epoch(record: Mapping[str, Any]) -> bool:
+    seconds = record.get("seconds", {})
+    if not isinstance(record.get("epoch"), int) or not isinstance(seconds, dict):
+        return False
+    values = [*seconds.values(), *(v for name, v in record.items() if name != "seconds")]
+    return all(value is None or isinstance(value, int | float) for value in values)
