@@ -31,10 +31,10 @@ def test_bags_that_are_met_lie_on_the_diagonal():
 
 
 def test_every_bag_and_class_is_a_point():
-    evaluation = made_evaluation(50, 4)
+    evaluation = made_evaluation(200, 4)
     drawn = points(str(bag_chart("a", "train", evaluation, list("abcd")).svg))
     order = np.argsort(evaluation.given.ravel())
-    assert len(drawn) == 200
+    assert len(drawn) == 800
     # Given proportions go to the right, predicted ones up, by the same scale.
     across = np.sort(drawn[:, 0])
     assert np.corrcoef(across, evaluation.given.ravel()[order])[0, 1] > 0.99999

@@ -47,7 +47,7 @@ def test_a_description_is_a_text():
 
 def test_the_style_of_the_user_changes_nothing_and_is_left_alone():
     before = drawn("a")
-    with mpl.rc_context({"lines.linewidth": 9, "axes.grid": False, "svg.fonttype": "path"}):
+    with mpl.rc_context({"lines.linewidth": 9, "axes.grid": False, "axes.xmargin": 0.5}):
         assert drawn("a") == before
         assert mpl.rcParams["lines.linewidth"] == 9
 

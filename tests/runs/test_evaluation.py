@@ -82,6 +82,7 @@ def test_names_are_kept_as_json_has_them():
         ("ids", None, "KeyError 'ids'"),
         ("unsure.rows", None, "KeyError 'unsure.rows'"),
         ("unsure.x0", None, "KeyError 'unsure.x0'"),
+        ("unsure.x0", np.zeros((3, 4)), "train.unsure.x0 has 3 rows"),
         ("ids", np.frombuffer(b"[1, ", np.uint8), "JSONDecodeError"),
         ("ids", np.frombuffer(b"3", np.uint8), "TypeError"),
         ("sizes", np.ones(3, np.int64), "train.sizes is int64 of shape (3,)"),
