@@ -72,7 +72,7 @@ def contrast(one: tuple[float, ...], other: tuple[float, ...]) -> float:
 
 def themes() -> list[dict[str, tuple[float, ...]]]:
     found = []
-    for block in re.findall(r":root \{(.*?)\}", STYLE, flags=re.DOTALL):
+    for block in re.findall(r":root \{([^}]*--paper.*?)\}", STYLE, flags=re.DOTALL):
         colours = {
             name: tuple(int(hexed[i : i + 2], 16) / 255 for i in (0, 2, 4))
             for name, hexed in re.findall(r"--([\w-]+): #([0-9a-f]{6})", block)
@@ -84,8 +84,7 @@ def themes() -> list[dict[str, tuple[float, ...]]]:
 
 
 def test_all_texts_and_lines_stand_out_in_both_themes():
-    light, dark, printed = themes()
-    assert light == printed
+    light, dark = themes()
     assert luminance(light["paper"]) > 0.9 > 0.1 > luminance(dark["paper"])
     for theme in (light, dark):
         for ink in ("ink", "muted", "accent"):
