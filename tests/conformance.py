@@ -31,7 +31,7 @@ from apportion.errors import ConfigError
 from apportion.methods.base import Method, Supervision, describe
 from apportion.nets.normalized import Normalized
 from apportion.training.fit import fit
-from apportion.training.session import History
+from apportion.training.history import History
 
 CPU = torch.device("cpu")
 Given = Method | Callable[[Bags], Method]

@@ -35,7 +35,7 @@ if TYPE_CHECKING:  # the same names, as type checkers read them
     from apportion.training.fit import fit as fit
     from apportion.training.many import Job as Job
     from apportion.training.many import fit_many as fit_many
-    from apportion.training.session import History as History
+    from apportion.training.history import History as History
 
 __version__ = "0.1.0"
 
@@ -50,7 +50,7 @@ _HOME = {
     "METHODS": "methods.registry",
     "Assignment": "labels.assign",
     "Bags": "bags.bags",
-    "History": "training.session",
+    "History": "training.history",
     "Job": "training.many",
     "LLPClassifier": "estimator.classifier",
     "Method": "methods.base",

@@ -65,7 +65,7 @@ def test_demo_prints_a_table_and_no_log(monkeypatch, caplog, tmp_path):
     from apportion.study import demo
 
     monkeypatch.setattr(demo, "trial", lambda method, seed, **options: demo.Trial(0.5, 1.0))
-    monkeypatch.setattr(build, "build", lambda runs, out: out)
+    monkeypatch.setattr(build, "write_report", lambda runs, out: out)
     result = run("demo", "--seeds", "2", "--out", str(tmp_path / "demo"))
     assert result.exit_code == 0
     assert all(method in result.stdout for method in SHOWN)

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from apportion import LLPClassifier, Run, TrainConfig
-from apportion.training.evaluate import read_outcomes
+from apportion.runs.evaluation import read_evaluations
 from tests.cli.wards_on_disk import (
     QUICK,
     config_of,
@@ -108,8 +108,8 @@ def test_as_many_bags_are_held_out_as_are_asked_for(tmp_path, share, held_out):
     files = write(tmp_path)
     result = run("train", *files, *QUICK, "--validation", share, "--out", tmp_path / "a")
     assert result.exit_code == 0, result.output
-    _, outcomes = read_outcomes(Run(tmp_path / "a"))
-    assert (len(outcomes["valid"].ids) if "valid" in outcomes else None) == held_out
+    _, evaluations = read_evaluations(Run(tmp_path / "a"))
+    assert (len(evaluations["valid"].ids) if "valid" in evaluations else None) == held_out
     assert config_of(tmp_path / "a")["model"]["validation"] == share
 
 
@@ -207,7 +207,7 @@ def test_test_bags_need_no_labels(tmp_path):
 @pytest.mark.parametrize(
     ("before", "after", "problem"),
     [
-        ("format = 1", "format = 2", "another format"),
+        ("format = 2", "format = 1", "another format"),
         ('kind = "table"', 'kind = "tabel"', "kind 'tabel'"),
         ("accumulate = true", 'accumulate = "yes"', "true or false"),
         ("epochs = 3", 'epochs = "3"', "epochs is '3'"),

@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from apportion.runs.evaluation import read_evaluations
 from apportion.runs.run import Run
-from apportion.training.evaluate import read_outcomes
 from tests.cli.wards_on_disk import run
 
 QUICK = ["--epochs", "1", "--threads", "1", "--device", "cpu"]
@@ -39,9 +39,9 @@ def test_images(tmp_path, truth):
     assert "24 images of 8 × 8, 3 channels" in result.stdout
     result = run("train", *given, *QUICK, "--out", tmp_path / "a")
     assert result.exit_code == 0, result.output
-    _, outcomes = read_outcomes(Run(tmp_path / "a"))
-    assert outcomes["train"].unsure.x[0].shape == (24, 3, 8, 8)
-    assert outcomes["train"].unsure.x[0].dtype == np.uint8
+    _, evaluations = read_evaluations(Run(tmp_path / "a"))
+    assert evaluations["train"].unsure.x[0].shape == (24, 3, 8, 8)
+    assert evaluations["train"].unsure.x[0].dtype == np.uint8
     only = [names[5], names[0], names[5]]  # one of them in two bags
     notes = ["x", "y", "z"]
     pd.DataFrame({"picture": only, "note": notes}).to_csv(tmp_path / "new.csv", index=False)

@@ -19,6 +19,7 @@ from apportion.engine.device import own_threads
 from apportion.errors import DataError, RunError
 from apportion.methods.base import describe
 from apportion.nets.build import build
+from apportion.runs.header import metadata
 
 
 @pytest.fixture(autouse=True)
@@ -121,7 +122,7 @@ def test_there_is_no_pickle_in_the_file(tmp_path, monkeypatch):
     classifier.save(tmp_path / "model")
     LLPClassifier.load(tmp_path / "model")
     with safe_open(tmp_path / "model", framework="np") as file:
-        scalars = json.loads(file.metadata()["scalars"])
+        scalars = json.loads(file.metadata()["apportion"])
     assert scalars["columns"] is not None
     assert "Łódź" in json.dumps(scalars["columns"], ensure_ascii=False)
 
@@ -135,9 +136,9 @@ def test_other_files_are_refused(tmp_path):
     save_file({"w": torch.zeros(2)}, tmp_path / "other")
     with pytest.raises(RunError, match="not saved by apportion"):
         LLPClassifier.load(tmp_path / "other")
-    scalars = {"apportion": "1", "scalars": json.dumps({"epoch": 3})}
-    save_file({"model.w": torch.zeros(2)}, tmp_path / "checkpoint", scalars)
-    with pytest.raises(RunError, match="not a saved LLPClassifier"):
+    about = metadata("checkpoint", {"epoch": 3})
+    save_file({"model.w": torch.zeros(2)}, tmp_path / "checkpoint", about)
+    with pytest.raises(RunError, match="checkpoint, not LLPClassifier"):
         LLPClassifier.load(tmp_path / "checkpoint")
 
 
@@ -174,11 +175,10 @@ def test_a_method_that_a_file_cannot_keep_is_said(tmp_path, caplog):
 def test_a_file_that_lacks_something_is_named(tmp_path):
     trained().save(tmp_path / "model")
     with safe_open(tmp_path / "model", framework="pt") as file:
-        metadata = file.metadata()
+        scalars = json.loads(file.metadata()["apportion"])
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    scalars = json.loads(metadata["scalars"])
     del scalars["classes"]
-    save_file(tensors, tmp_path / "model", {**metadata, "scalars": json.dumps(scalars)})
+    save_file(tensors, tmp_path / "model", {"apportion": json.dumps(scalars)})
     with pytest.raises(RunError, match="'classes'"):
         LLPClassifier.load(tmp_path / "model")
 
@@ -236,7 +236,7 @@ def test_a_network_of_the_users_own_is_named(tmp_path):
         LLPClassifier.load(tmp_path)
 
 
-@pytest.mark.parametrize("text", ["{", '{"format": 1}', '{"format": 2, "columns": {}}', "[]"])
+@pytest.mark.parametrize("text", ["{", '{"format": 2}', '{"format": 1, "columns": {}}', "[]"])
 def test_damaged_columns_are_named(run_folder, text):
     folder, _, _ = run_folder
     (folder / "columns.json").write_text(text)

@@ -5,18 +5,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors.numpy import save_file
 
 from apportion.files import as_toml
+from apportion.runs.evaluation import BINS, Evaluation, Unsure, save_evaluations
+from apportion.runs.header import metadata
 from apportion.runs.run import Run
-from apportion.training.evaluate import BINS, Outcome, Unsure, save_outcomes
 
 METHODS: dict[str, dict[str, Any]] = {
-    "fpl": {"class": "OnlinePseudoLabels", "unlikelihood": "relative", "accumulate": True},
-    "proportion-loss": {"class": "ProportionLoss", "form": "cross-entropy"},
+    "fpl": {"name": "fpl", "unlikelihood": "relative", "accumulate": True},
+    "proportion-loss": {"name": "proportion-loss", "form": "cross-entropy"},
 }
 
 
-def made_outcome(
+def made_evaluation(
     n_bags: int,
     n_classes: int,
     *,
@@ -25,7 +27,7 @@ def made_outcome(
     x: tuple[Any, ...] | None = None,
     ids: list[Any] | None = None,
     noise: float = 0.1,
-) -> Outcome:
+) -> Evaluation:
     """Proportions with predictions near them, and confusion and calibration that agree."""
     rng = np.random.default_rng(seed)
     sizes = rng.integers(16, 129, size=n_bags)
@@ -48,12 +50,12 @@ def made_outcome(
         x=(rng.normal(size=(k, 5)).astype(np.float32),) if x is None else x,
     )
     names = [f"ward-{n}" for n in range(n_bags)] if ids is None else ids
-    return Outcome(names, sizes, given, predicted, confusion, calibration, unsure)
+    return Evaluation(names, sizes, given, predicted, confusion, calibration, unsure)
 
 
 def made_run(
     folder: Path,
-    outcomes: dict[str, Outcome] | None = None,
+    evaluations: dict[str, Evaluation] | None = None,
     *,
     classes: list[Any] | None = None,
     epochs: int = 12,
@@ -61,11 +63,11 @@ def made_run(
     method: str = "fpl",
     validated: bool = True,
     about: dict[str, dict[str, Any]] | None = None,
-    columns: dict[str, Any] | None = None,
+    model: dict[str, Any] | None = None,
     seed: int = 0,
     **train: Any,
 ) -> Path:
-    """Write a run folder. Without outcomes its training has not ended."""
+    """Write a run folder. Without evaluations its training has not ended; `model` is a header."""
     run = Run(folder)
     folder.mkdir(parents=True)
     sections: dict[str, dict[str, Any]] = {
@@ -74,7 +76,7 @@ def made_run(
         "resolved": {"eta": 1.25, "device": "cpu", "torch": "2.13.0"},
         **(about or {}),
     }
-    text = "format = 1\n" + "".join(
+    text = "format = 2\n" + "".join(
         f"\n[{section}]\n{as_toml(values)}" for section, values in sections.items()
     )
     run.config.write_text(text, encoding="utf-8")
@@ -82,12 +84,12 @@ def made_run(
         "".join(json.dumps(r) + "\n" for r in made_records(epochs, method, validated, seed)),
         encoding="utf-8",
     )
-    if outcomes is not None:
-        n_classes = next(iter(outcomes.values())).given.shape[1]
+    if evaluations is not None:
+        n_classes = next(iter(evaluations.values())).given.shape[1]
         names = [f"class {c}" for c in range(n_classes)] if classes is None else classes
-        save_outcomes(run, names, outcomes)
-    if columns is not None:
-        (folder / "columns.json").write_text(json.dumps({"format": 1, "columns": columns}))
+        save_evaluations(run, names, evaluations)
+    if model is not None:
+        save_file({"weight": np.zeros(2)}, run.model, metadata("model", model))
     return folder
 
 

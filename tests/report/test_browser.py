@@ -6,8 +6,8 @@ import time
 import numpy as np
 import pytest
 
-from apportion.report.build import build
-from tests.report.made_runs import made_outcome, made_run
+from apportion.report.build import write_report
+from tests.report.made_runs import made_evaluation, made_run
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -36,28 +36,28 @@ def pages(tmp_path_factory):
     one = made_run(
         folder / "one",
         {
-            "train": made_outcome(30, 10, ids=names),
-            "valid": made_outcome(30, 10, seed=1, x=(images,), ids=names),
+            "train": made_evaluation(30, 10, ids=names),
+            "valid": made_evaluation(30, 10, seed=1, x=(images,), ids=names),
         },
         epochs=40,
     )
     two = made_run(
         folder / "two",
-        {"train": made_outcome(30, 4), "valid": made_outcome(9, 4, x=frames)},
+        {"train": made_evaluation(30, 4), "valid": made_evaluation(9, 4, x=frames)},
         classes=[*long, "c", "d"],
         method="proportion-loss",
         about={"data": {"kind": "signals", "rows": "/data/" + "folder/" * 30}},
     )
     table = made_run(
         folder / "three",
-        {"train": made_outcome(1600, 10, x=(rng.normal(size=(24, 40)),))},
+        {"train": made_evaluation(1600, 10, x=(rng.normal(size=(24, 40)),))},
         epochs=400,
         epochs_wanted=500,
     )
     return {
-        "one": build([one]),
-        "two": build([one, two], folder / "two.html"),
-        "big": build([table]),
+        "one": write_report([one]),
+        "two": write_report([one, two], folder / "two.html"),
+        "big": write_report([table]),
     }
 
 

@@ -1,22 +1,30 @@
 """Where reports are written, what is refused, and that a run's files are enough."""
 
 import json
+import os
 import shutil
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from apportion import Bags, TrainConfig, fit
 from apportion.cli.report import report
+from apportion.data.encoding import encode, learn_columns
 from apportion.engine.device import own_threads
 from apportion.errors import ApportionError, RunError
-from apportion.nets.build import build as net
-from apportion.report.build import build
+from apportion.nets.build import build
+from apportion.report.build import write_report
+from apportion.runs.evaluation import read_evaluations
 from apportion.runs.run import Run
-from apportion.training.evaluate import read_outcomes
-from tests.report.made_runs import made_outcome, made_run
+from tests.report.made_runs import made_evaluation, made_run
 from tests.report.reading_pages import read_page, section
 
 
@@ -32,18 +40,18 @@ def trained(tmp_path_factory):
     train, valid, _ = bags.split(0.25, seed=0)
     folder = tmp_path_factory.mktemp("runs") / "trained"
     with own_threads(1):
-        fit(net("mlp", train, seed=0), train, valid, config=TrainConfig(epochs=4), run=folder)
+        fit(build("mlp", train, seed=0), train, valid, config=TrainConfig(epochs=4), run=folder)
     return folder
 
 
 def test_a_run_of_fit_is_all_that_a_report_needs(trained, tmp_path):
     copy = tmp_path / "copy"
     copy.mkdir()
-    for name in ("config.toml", "log.jsonl", "outcome.safetensors"):  # no model, no checkpoint
+    for name in ("config.toml", "log.jsonl", "evaluation.safetensors"):  # no model, no checkpoint
         shutil.copy(trained / name, copy / name)
-    page = read_page(build([copy]))
-    _, outcomes = read_outcomes(Run(trained))
-    confusion = outcomes["valid"].confusion
+    page = read_page(write_report([copy]))
+    _, evaluations = read_evaluations(Run(trained))
+    confusion = evaluations["valid"].confusion
     assert confusion is not None
     share = np.trace(confusion) / confusion.sum()
     assert f"{share:.1%} on the validation bags" in page.one("header").text
@@ -54,10 +62,10 @@ def test_the_file_goes_into_the_folder_of_a_single_run(trained, tmp_path, monkey
     run, other = (tmp_path / name for name in ("a", "b"))
     for folder in (run, other):
         shutil.copytree(trained, folder)
-    assert build([run]) == run / "report.html"
+    assert write_report([run]) == run / "report.html"
     monkeypatch.chdir(tmp_path)
-    assert build([run, other]).resolve() == tmp_path / "report.html"
-    assert build([str(run)], tmp_path / "new" / "page.html").exists()
+    assert write_report([run, other]).resolve() == tmp_path / "report.html"
+    assert write_report([str(run)], tmp_path / "new" / "page.html").exists()
     assert not list(tmp_path.rglob("*.new"))
 
 
@@ -65,12 +73,12 @@ def test_a_file_that_is_there_is_replaced_only_by_force(trained, tmp_path):
     out = tmp_path / "page.html"
     out.write_text("mine")
     with pytest.raises(RunError, match=r"page\.html already exists.\n.*force=True"):
-        build([trained], out)
+        write_report([trained], out)
     assert out.read_text() == "mine"
-    build([trained], out, force=True)
+    write_report([trained], out, force=True)
     assert "<html" in out.read_text()
     with pytest.raises(RunError, match="is a folder"):
-        build([trained], tmp_path)
+        write_report([trained], tmp_path)
 
 
 def test_a_failure_leaves_the_old_file(trained, tmp_path, monkeypatch):
@@ -82,13 +90,16 @@ def test_a_failure_leaves_the_old_file(trained, tmp_path, monkeypatch):
 
     monkeypatch.setattr("pathlib.Path.replace", full)
     with pytest.raises(RunError, match="No space left"):
-        build([trained], out, force=True)
+        write_report([trained], out, force=True)
     assert out.read_text() == "mine"
     assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
 
 
 def test_the_same_run_gives_the_same_bytes(trained, tmp_path):
-    one, two = build([trained], tmp_path / "1.html"), build([trained], tmp_path / "2.html")
+    one, two = (
+        write_report([trained], tmp_path / "1.html"),
+        write_report([trained], tmp_path / "2.html"),
+    )
     assert one.read_bytes() == two.read_bytes()
 
 
@@ -102,15 +113,15 @@ def test_the_same_run_gives_the_same_bytes(trained, tmp_path):
         (lambda run: (run / "log.jsonl").unlink(), "no epoch to report yet"),
         (lambda run: (run / "log.jsonl").write_text(""), "no epoch to report yet"),
         (lambda run: (run / "log.jsonl").write_text("{\n"), "is damaged"),
-        (lambda run: (run / "columns.json").write_text("[]"), "columns.json is damaged"),
-        (lambda run: (run / "outcome.safetensors").write_text("x"), "damaged or cut short"),
+        (lambda run: (run / "model.safetensors").write_text("x"), "damaged or cut short"),
+        (lambda run: (run / "evaluation.safetensors").write_text("x"), "damaged or cut short"),
     ],
 )
 def test_what_is_no_run_is_named_with_a_remedy(tmp_path, spoil, problem):
-    run = made_run(tmp_path / "a", {"train": made_outcome(3, 2)})
+    run = made_run(tmp_path / "a", {"train": made_evaluation(3, 2)})
     spoil(run)
     with pytest.raises(ApportionError, match=problem) as caught:
-        build([run], tmp_path / "page.html")
+        write_report([run], tmp_path / "page.html")
     assert isinstance(caught.value, RunError)
     told, *remedy = str(caught.value).split("\n")
     assert str(run) in told
@@ -121,33 +132,88 @@ def test_what_is_no_run_is_named_with_a_remedy(tmp_path, spoil, problem):
 def test_a_newer_format_is_refused(tmp_path):
     run = made_run(tmp_path / "a")
     config = run / "config.toml"
-    config.write_text(config.read_text().replace("format = 1", "format = 2"))
-    with pytest.raises(RunError, match="is of format version 2; this apportion reads 1"):
-        build([run])
+    config.write_text(config.read_text().replace("format = 2", "format = 3"))
+    with pytest.raises(RunError, match="is of format version 3; this apportion reads 2"):
+        write_report([run])
 
 
 def test_no_runs_are_an_error(tmp_path):
     with pytest.raises(RunError, match="Pass a list"):
-        build([])
+        write_report([])
     with pytest.raises(RunError, match="Pass a list"):
-        build(str(tmp_path))  # a text is a sequence, too
+        write_report(str(tmp_path))  # a text is a sequence, too
 
 
 def test_the_last_line_of_a_log_may_be_unfinished(tmp_path):
     run = made_run(tmp_path / "a", epochs=5, epochs_wanted=9)
     with (run / "log.jsonl").open("a") as log:
         log.write('{"epoch": 6, "lo')
-    assert "5 of 9 epochs" in read_page(build([run])).one("header").text
+    assert "5 of 9 epochs" in read_page(write_report([run])).one("header").text
 
 
 def test_numbers_that_are_missing_or_not_finite_are_left_out(tmp_path):
-    run = made_run(tmp_path / "a", {"train": made_outcome(3, 2)}, validated=False, epochs=5)
+    run = made_run(tmp_path / "a", {"train": made_evaluation(3, 2)}, validated=False, epochs=5)
     records = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
     del records[1]["changed"]
     records[2]["regret"] = float("nan")
     (run / "log.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    text = build([run]).read_text()
+    text = write_report([run]).read_text()
     assert "nan" not in text.lower().replace("finance", "")
+
+
+def test_a_long_run_of_many_bags_stays_small_and_quick(tmp_path):
+    evaluations = {"train": made_evaluation(1600, 10), "valid": made_evaluation(400, 10, seed=1)}
+    run = made_run(tmp_path / "a", evaluations, epochs=400)
+    began = time.perf_counter()
+    page = write_report([run])
+    assert (
+        time.perf_counter() - began < 15
+    )  # about a second, on a machine that has nothing else to do
+    assert page.stat().st_size < 3_000_000
+    assert "16,000 points of 1,600 bags" in page.read_text()
+
+
+ALONE = """
+import sys
+from apportion.report.build import write_report
+print(write_report(sys.argv[1:]))
+heavy = {"torch", "numba", "pandas", "pyarrow", "scipy", "sklearn", "matplotlib.pyplot"}
+print(heavy & sys.modules.keys())
+"""
+
+
+def test_a_report_loads_neither_torch_nor_numba_nor_pandas(tmp_path):
+    """Of a run of a table that was really trained, in a process of its own."""
+    frame = pd.DataFrame({"age": np.arange(40.0), "job": ["cook", "nurse"] * 20})
+    columns = learn_columns(frame)
+    bags = Bags.from_rows(encode(columns, frame), np.repeat(range(8), 5), truth=["no", "yes"] * 20)
+    bags = replace(bags, columns=columns)
+    with own_threads(1):
+        net = build("mlp", bags, categories=columns.codes)
+        fit(net, bags, config=TrainConfig(epochs=2, device="cpu"), run=tmp_path)
+    source = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
+    command = [sys.executable, "-c", ALONE, str(tmp_path)]
+    told = subprocess.run(command, env=source, capture_output=True, text=True, check=True).stdout
+    assert told == f"{tmp_path / 'report.html'}\nset()\n"
+    page = read_page(tmp_path / "report.html")
+    header, *rows = section(page, "unsure").one("table").rows()
+    assert header[5:] == ["age", "job"]
+    for row in rows:
+        at = int(row[0])
+        assert row[5:] == [str(at), frame["job"][at]]
+    assert "Network: mlp (" in page.one("header").text
+
+
+def test_a_plan_is_listed_with_its_reasons(tmp_path):
+    plan = {"net": "mlp (a table)", "batch_size": "32 (<100 rows & few bags)"}
+    with_plan = made_run(tmp_path / "a", about={"plan": plan})
+    table = next(iter(section(read_page(write_report([with_plan])), "configuration").all("table")))
+    assert table.rows()[1:] == [[option, value] for option, value in plan.items()]
+    without = made_run(tmp_path / "b")
+    found = section(read_page(write_report([without])), "configuration")
+    assert not list(found.all("table"))
+    both = read_page(write_report([with_plan, without], tmp_path / "both.html"))
+    assert len(list(section(both, "configuration").all("table"))) == 1
 
 
 # ---------------------------------------------------------------------------------------- the verb
@@ -160,7 +226,7 @@ def called(*options):
 
 
 def test_the_verb_tells_where_the_file_is(tmp_path):
-    runs = [made_run(tmp_path / name, {"train": made_outcome(3, 2)}) for name in ("a", "b")]
+    runs = [made_run(tmp_path / name, {"train": made_evaluation(3, 2)}) for name in ("a", "b")]
     told = called(runs[0])
     assert told.exit_code == 0, told.output
     assert "report.html" in told.output

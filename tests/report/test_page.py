@@ -1,17 +1,14 @@
-"""What a report says is what the files of its runs say: recomputed here, number by number."""
+"""What a page says is what the files of its runs say: recomputed here, number by number."""
 
-import json
 import re
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
-from apportion.report.build import build
-from apportion.report.reading import read_run
-from apportion.report.words import notices, summary
-from apportion.training.evaluate import Outcome
-from tests.report.made_runs import made_outcome, made_records, made_run
+from apportion.report.build import write_report
+from apportion.runs.evaluation import Evaluation
+from tests.report.made_runs import made_evaluation, made_records, made_run
 from tests.report.reading_pages import read_page, section
 
 EVIL = [
@@ -24,33 +21,33 @@ EVIL = [
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """A run with three sets of bags, and its page."""
-    outcomes = {name: made_outcome(n, 4, seed=n) for name, n in
+    evaluations = {name: made_evaluation(n, 4, seed=n) for name, n in
                 (("train", 30), ("valid", 12), ("test", 9))}  # fmt: skip
     about = {"data": {"kind": "table", "rows": "rows.csv"}, "model": {"net": "mlp"}}
-    run = made_run(tmp_path_factory.mktemp("runs") / "a", outcomes, epochs=20, about=about)
-    return run, outcomes, read_page(build([run]))
+    run = made_run(tmp_path_factory.mktemp("runs") / "a", evaluations, epochs=20, about=about)
+    return run, evaluations, read_page(write_report([run]))
 
 
-def variation(outcome: Outcome, bag: int) -> float:
-    pairs = zip(outcome.given[bag], outcome.predicted[bag], strict=True)
+def variation(evaluation: Evaluation, bag: int) -> float:
+    pairs = zip(evaluation.given[bag], evaluation.predicted[bag], strict=True)
     return sum(abs(float(p) - float(q)) for p, q in pairs) / 2
 
 
-def error(outcome: Outcome) -> float:
-    return float(np.mean([variation(outcome, bag) for bag in range(len(outcome.ids))]))
+def error(evaluation: Evaluation) -> float:
+    return float(np.mean([variation(evaluation, bag) for bag in range(len(evaluation.ids))]))
 
 
 def test_the_summary_counts_what_there_is(made):
-    _, outcomes, page = made
+    _, evaluations, page = made
     told = page.one("header").text
-    sizes = outcomes["train"].sizes
+    sizes = evaluations["train"].sizes
     assert f"30 bags of {min(sizes)} to {max(sizes)} (median {np.median(sizes):g})" in told
     assert f"{sum(sizes):,} in all" in told
     assert "4 classes (class 0, class 1, class 2 and class 3)" in told
     assert "Follow the Perturbed Leader, η = 1.25" in told
     assert "Network: mlp" in told
     for name, label in (("train", "training"), ("valid", "validation"), ("test", "test")):
-        share = np.trace(outcomes[name].confusion) / outcomes[name].confusion.sum()
+        share = np.trace(evaluations[name].confusion) / evaluations[name].confusion.sum()
         assert f"{share:.1%} on the {label} bags" in told
 
 
@@ -61,60 +58,63 @@ def test_the_selected_epoch_is_the_first_of_least_validation_error(made):
     assert f"Epoch {best} was selected" in page.one("header").text
     assert f"{min(errors):.4f}" in page.one("header").text
     chart = next(f for f in section(page, "curves").all("figure") if "error" in f.text)
-    assert f"least validation error, {best}." in chart.text
+    assert f"lowest validation error, {best}." in chart.text
     assert f"epoch {best} · {min(errors):.4f}" in chart.one("svg", class_="chart").text
 
 
-def test_the_first_numbers_are_those_of_the_outcome(made):
-    _, outcomes, page = made
+def test_the_first_numbers_are_those_of_the_evaluation(made):
+    _, evaluations, page = made
     figures = {d.one("dt").text: d.one("dd", class_="value").text
                for d in page.one("dl").all("div")}  # fmt: skip
-    assert figures["Test proportion error"] == f"{error(outcomes['test']):.4f}"
-    assert figures["Validation proportion error"] == f"{error(outcomes['valid']):.4f}"
-    confusion = outcomes["test"].confusion
+    assert figures["Test proportion error"] == f"{error(evaluations['test']):.4f}"
+    assert figures["Validation proportion error"] == f"{error(evaluations['valid']):.4f}"
+    confusion = evaluations["test"].confusion
     assert figures["Test accuracy"] == f"{np.trace(confusion) / confusion.sum():.1%}"
 
 
 def test_guessing_the_mean_is_measured_with_the_training_bags(made):
-    _, outcomes, page = made
-    train, valid = outcomes["train"], outcomes["valid"]
+    _, evaluations, page = made
+    train, valid = evaluations["train"], evaluations["valid"]
     mean = sum(n * p for n, p in zip(train.sizes, train.given, strict=True)) / sum(train.sizes)
     guess = np.mean([np.abs(p - mean).sum() / 2 for p in valid.given])
-    assert f"like the mean of the training bags would give {guess:.4f}" in page.one("header").text
+    assert (
+        f"mean of the training bags for every bag would have an error of {guess:.4f}"
+        in page.one("header").text
+    )
 
 
 @pytest.mark.parametrize(("place", "name"), [(0, "test"), (1, "valid"), (2, "train")])
 def test_the_worst_bags_are_really_the_worst(made, place, name):
-    _, outcomes, page = made
-    outcome = outcomes[name]
+    _, evaluations, page = made
+    evaluation = evaluations[name]
     table = list(section(page, "bags").all("table"))[place]
-    order = sorted(range(len(outcome.ids)), key=lambda bag: -variation(outcome, bag))
+    order = sorted(range(len(evaluation.ids)), key=lambda bag: -variation(evaluation, bag))
     _, *rows = table.rows()
-    assert [row[0] for row in rows] == [outcome.ids[bag] for bag in order[: len(rows)]]
+    assert [row[0] for row in rows] == [evaluation.ids[bag] for bag in order[: len(rows)]]
     for bag, row in zip(order, rows, strict=False):
-        gaps = np.abs(outcome.given[bag] - outcome.predicted[bag])
+        gaps = np.abs(evaluation.given[bag] - evaluation.predicted[bag])
         c = int(gaps.argmax())
         assert row[1:] == [
-            str(outcome.sizes[bag]),
-            f"{variation(outcome, bag):.4f}",
+            str(evaluation.sizes[bag]),
+            f"{variation(evaluation, bag):.4f}",
             f"class {c}",
-            f"{outcome.given[bag, c]:.3f} → {outcome.predicted[bag, c]:.3f}",
+            f"{evaluation.given[bag, c]:.3f} → {evaluation.predicted[bag, c]:.3f}",
         ]
     chart = list(section(page, "bags").all("figure"))[place]
     drawn = [text.text for text in chart.all("text")]
-    assert all(outcome.ids[bag] in drawn for bag in order[:3])
+    assert all(evaluation.ids[bag] in drawn for bag in order[:3])
     assert (
-        f"The worst bag is {outcome.ids[order[0]]}"
+        f"The worst bag is {evaluation.ids[order[0]]}"
         in chart.one(role="img").attributes["aria-label"]
     )
-    assert f"Mean total variation {error(outcome):.4f}" in chart.text
+    assert f"Mean total variation {error(evaluation):.4f}" in chart.text
 
 
 def test_the_confusion_is_that_of_the_test_bags(made):
-    _, outcomes, page = made
+    _, evaluations, page = made
     header, *rows = section(page, "instances").one("table", class_="confusion").rows()
     assert header == ["", *(f"class {c}" for c in range(4)), "right"]
-    confusion = outcomes["test"].confusion
+    confusion = evaluations["test"].confusion
     for c, row in enumerate(rows):
         assert row[1:-1] == [str(n) for n in confusion[c]]
         assert row[-1] == f"{confusion[c, c] / confusion[c].sum():.1%}"
@@ -122,9 +122,9 @@ def test_the_confusion_is_that_of_the_test_bags(made):
 
 
 def test_the_calibration_error_is_that_of_the_bins(made):
-    _, outcomes, page = made
+    _, evaluations, page = made
     expected = 0.0
-    bins = outcomes["test"].calibration
+    bins = evaluations["test"].calibration
     for n, confidence, right in bins:
         if n:
             expected += n / bins[:, 0].sum() * abs(right / n - confidence / n)
@@ -133,20 +133,20 @@ def test_the_calibration_error_is_that_of_the_bins(made):
 
 
 def test_every_unsure_row_can_be_traced(made):
-    _, outcomes, page = made
-    unsure = outcomes["test"].unsure
+    _, evaluations, page = made
+    unsure = evaluations["test"].unsure
     header, *rows = section(page, "unsure").one("table").rows()
     assert header[:5] == ["row", "bag", "likeliest", "second", "truth"]
     assert len(rows) == len(unsure.rows)
     for k, row in enumerate(rows):
         first, second = np.argsort(-unsure.confidence[k])[:2]
         assert row[0] == str(unsure.rows[k])
-        assert row[1] == outcomes["test"].ids[unsure.bags[k]]
+        assert row[1] == evaluations["test"].ids[unsure.bags[k]]
         assert row[2] == f"class {first} {unsure.confidence[k, first]:.1%}"
         assert row[3] == f"class {second} {unsure.confidence[k, second]:.1%}"
         assert row[4] == f"class {unsure.truth[k]}"
         assert [float(v.replace("−", "-")) for v in row[5:]] == pytest.approx(
-            unsure.x[0][k].tolist(), abs=1e-4
+            unsure.x[0][k].tolist(), rel=1e-3
         )
 
 
@@ -171,19 +171,8 @@ def test_the_configuration_and_the_way_back_are_there(made):
     assert "--resume" not in found.text
 
 
-# ------------------------------------------------------------------------- what is not always there
-
-
 def told(*runs):
-    return read_page(build(list(runs), runs[0].with_suffix(".html"), force=True))
-
-
-def noticed(run):
-    return " ".join(" ".join(notice) for notice in notices(read_run(run, run.name)))
-
-
-def summed_up(run):
-    return " ".join(summary(read_run(run, run.name)))
+    return read_page(write_report(list(runs), runs[0].with_suffix(".html"), force=True))
 
 
 def test_an_unfinished_run_says_so_on_top_and_how_to_go_on(tmp_path):
@@ -192,69 +181,27 @@ def test_an_unfinished_run_says_so_on_top_and_how_to_go_on(tmp_path):
     page = told(run)
     first = page.one("header").one("ul", class_="notices").text
     assert first.startswith("Not finished: 12 of 100 epochs.")
-    assert f"apportion train --resume '{run}' goes on." in first
+    assert f"To continue: apportion train --resume '{run}'" in first
     assert "was selected" not in page.text
     assert f"apportion train --resume '{run}'" in section(page, "configuration").text
 
 
-def test_a_run_of_the_library_is_gone_on_with_by_the_library(tmp_path):
-    found = noticed(made_run(tmp_path / "b", epochs=12, epochs_wanted=100))
-    assert "12 of 100 epochs" in found
-    assert "The same call of fit" in found
-    assert "--resume" not in found
-
-
-def test_an_early_stop_is_an_end(tmp_path):
-    outcomes = {"train": made_outcome(5, 2), "valid": made_outcome(3, 2)}
-    run = made_run(tmp_path / "a", outcomes, epochs=12, epochs_wanted=100, patience=3)
-    assert "Not finished" not in noticed(run)
-    assert "stopped early: the validation error had not improved for 3 epochs" in summed_up(run)
-
-
-def test_all_epochs_without_an_outcome_are_told(tmp_path):
-    found = noticed(made_run(tmp_path / "a", epochs=12))
-    assert "outcome.safetensors" in found
-    assert "Not finished" not in found
-
-
-def test_a_validation_error_that_still_falls_is_told(tmp_path):
-    outcomes = {"train": made_outcome(5, 2), "valid": made_outcome(3, 2)}
-    for last, expected in ((0.01, True), (0.5, False)):
-        run = made_run(tmp_path / str(last), outcomes, epochs=4)
-        records = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
-        records[-1]["valid_error"] = last
-        (run / "log.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
-        assert ("more epochs may lower it" in noticed(run)) == expected
-
-
-def test_without_validation_the_last_epoch_is_taken(tmp_path):
-    run = made_run(tmp_path / "a", {"train": made_outcome(5, 3)}, validated=False)
-    assert "no validation bags" in noticed(run)
-    assert "The last epoch was taken" in noticed(run)
-    assert "on the training bags only" in noticed(run)
+def test_without_validation_nothing_is_selected(tmp_path):
+    run = made_run(tmp_path / "a", {"train": made_evaluation(5, 3)}, validated=False)
     page = told(run)
     assert "was selected" not in page.text
     assert "Proportion error" not in [title.text for title in section(page, "curves").all("h3")]
 
 
-def test_test_bags_without_validation_select_nothing(tmp_path):
-    outcomes = {"train": made_outcome(5, 3), "test": made_outcome(4, 3)}
-    run = made_run(tmp_path / "a", outcomes, validated=False)
-    records = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
-    lines = [json.dumps(record | {"test_error": 0.1}) for record in records]
-    (run / "log.jsonl").write_text("\n".join(lines) + "\n")
-    curves = section(told(run), "curves")
-    assert "Proportion error" in [title.text for title in curves.all("h3")]
-    assert "selected" not in curves.text
-    assert "least validation error" not in curves.text
-
-
 def test_without_truth_nothing_is_said_of_accuracy(tmp_path):
-    outcomes = {"train": made_outcome(5, 3, truth=False), "valid": made_outcome(4, 3, truth=False)}
-    run = made_run(tmp_path / "a", outcomes, method="proportion-loss")
-    assert "no accuracy can be told" in noticed(run)
+    evaluations = {
+        "train": made_evaluation(5, 3, truth=False),
+        "valid": made_evaluation(4, 3, truth=False),
+    }
+    run = made_run(tmp_path / "a", evaluations, method="proportion-loss")
     page = told(run)
-    assert "Accuracy of single instances" not in page.one("header").text
+    assert "there is no accuracy" in page.one("header").text
+    assert "Accuracy on single instances" not in page.one("header").text
     assert not list(page.all("table", class_="confusion"))
     assert "truth" not in section(page, "unsure").one("table").rows()[0]
     titles = [figure.one("h3").text for figure in section(page, "curves").all("figure")]
@@ -262,17 +209,10 @@ def test_without_truth_nothing_is_said_of_accuracy(tmp_path):
     assert "Labels changed" not in titles
 
 
-def test_a_model_no_better_than_guessing_is_called_so(tmp_path):
-    train, valid = made_outcome(9, 3), made_outcome(9, 3, seed=1, noise=1.0)
-    for name, own, expected in (("a", valid, True), ("b", made_outcome(9, 3, seed=1), False)):
-        run = made_run(tmp_path / name, {"train": train, "valid": own})
-        assert ("no better than saying the same of every bag" in noticed(run)) == expected
-
-
 @pytest.mark.parametrize(("n_bags", "n_classes"), [(1, 2), (30, 20), (1, 21), (30, 100)])
 def test_any_number_of_bags_and_classes(tmp_path, n_bags, n_classes):
-    outcome = made_outcome(n_bags, n_classes)
-    run = made_run(tmp_path / "a", {"train": outcome}, validated=False, epochs=1)
+    evaluation = made_evaluation(n_bags, n_classes)
+    run = made_run(tmp_path / "a", {"train": evaluation}, validated=False, epochs=1)
     page = told(run)
     shown = section(page, "instances")
     assert len(list(shown.all("table"))) == (n_classes <= 20)
@@ -283,9 +223,12 @@ def test_any_number_of_bags_and_classes(tmp_path, n_bags, n_classes):
 
 
 def test_names_are_texts_and_nothing_else(tmp_path):
-    outcomes = {"train": made_outcome(1, 3, ids=EVIL[:1]), "valid": made_outcome(3, 3, ids=EVIL)}
+    evaluations = {
+        "train": made_evaluation(1, 3, ids=EVIL[:1]),
+        "valid": made_evaluation(3, 3, ids=EVIL),
+    }
     folder = tmp_path / "<b>run & 'co'"
-    runs = [made_run(folder, outcomes, classes=EVIL), made_run(tmp_path / "b", outcomes)]
+    runs = [made_run(folder, evaluations, classes=EVIL), made_run(tmp_path / "b", evaluations)]
     for chosen in (runs[:1], runs):
         page = told(*chosen)
         assert not list(page.all("script"))
@@ -297,69 +240,14 @@ def test_names_are_texts_and_nothing_else(tmp_path):
         assert "<b>run & 'co'" in page.one("h1").text
 
 
-# ---------------------------------------------------------------------------------- several runs
-
-
-def test_the_comparison_marks_the_best_where_bags_are_the_same(tmp_path):
-    bags = made_outcome(8, 3, seed=1)
-    near = Outcome(bags.ids, bags.sizes, bags.given, 0.5 * (bags.given + bags.predicted),
-                   bags.confusion, bags.calibration, bags.unsure)  # fmt: skip
-    far = made_run(tmp_path / "far", {"valid": bags}, epochs=9)
-    close = made_run(
-        tmp_path / "close", {"valid": near}, epochs=5, method="proportion-loss", seed=3
-    )
-    page = told(far, close)
-    table = next(iter(section(page, "comparison").all("table")))
-    header, *rows = table.rows()
-    at = header.index("validation error")
-    assert [row[0] for row in rows] == ["far", "close"]
-    assert [row[at] for row in rows] == [f"{error(bags):.4f}", f"{error(near):.4f}"]
-    assert [cell.text for cell in table.all("td", class_="best")] == [f"{error(near):.4f}"]
-    assert [row[header.index("epochs")] for row in rows] == ["9", "5"]
-    differing = list(section(page, "comparison").all("table"))[1].rows()[1:]
-    assert ["train.epochs", "9", "5"] in differing
-    assert ["method.class", "OnlinePseudoLabels", "ProportionLoss"] in differing
-    assert not any(row[0] == "train.batch_size" for row in differing)
-
-
-def test_runs_of_different_bags_are_not_ranked(tmp_path):
-    one = made_run(tmp_path / "1", {"valid": made_outcome(8, 3, seed=1)})
-    two = made_run(tmp_path / "2", {"valid": made_outcome(8, 5, seed=2)})
-    open_one = made_run(tmp_path / "3", epochs=2, epochs_wanted=9)
-    for runs in ((one, two), (one, open_one)):
-        page = told(*runs)
-        assert "not strictly comparable" in section(page, "comparison").text
-        assert not list(page.all("td", class_="best"))
-
-
-def test_curves_of_all_runs_share_their_charts(tmp_path):
-    runs = [made_run(tmp_path / f"run{n}", epochs=3 + n, seed=n) for n in range(10)]
-    page = told(*runs)
-    for chart in section(page, "curves").all("figure"):
-        names = [key.text for key in chart.one("ul", class_="legend").all("li")]
-        assert names[:10] == [f"run{n}" for n in range(10)]
-        looks = {str(line.attributes) for line in chart.one("ul", class_="legend").all("line")}
-        assert len(looks) >= 10  # no two runs look alike
-
-
-def test_runs_of_one_name_are_told_apart_by_their_paths(tmp_path):
-    runs = [made_run(tmp_path / parent / "a", epochs=2) for parent in ("x", "y")]
-    page = read_page(build(runs, tmp_path / "page.html"))
-    rows = next(iter(section(page, "comparison").all("table"))).rows()[1:]
-    assert [row[0] for row in rows] == [str(run) for run in runs]
-
-
-# ------------------------------------------------------------------------------- what holds always
-
-
 @pytest.fixture(scope="module")
 def pages(made, tmp_path_factory):
     folder = tmp_path_factory.mktemp("pages")
     images = np.random.default_rng(0).integers(256, size=(24, 3, 8, 8), dtype=np.uint8)
-    valid = made_outcome(40, 9, x=(images,))
-    run = made_run(folder / "b", {"train": made_outcome(40, 9), "valid": valid})
-    return [build([made[0]], folder / "1.html"), build([made[0], run], folder / "2.html"),
-            build([run], folder / "3.html")]  # fmt: skip
+    valid = made_evaluation(40, 9, x=(images,))
+    run = made_run(folder / "b", {"train": made_evaluation(40, 9), "valid": valid})
+    chosen = ([made[0]], [made[0], run], [run])
+    return [write_report(runs, folder / f"{n}.html") for n, runs in enumerate(chosen)]
 
 
 def test_pages_need_nothing_but_themselves(pages):

@@ -10,7 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from apportion import Bags, TrainConfig, fit
 from apportion.errors import RunError
+from apportion.nets.build import build
+from apportion.report.build import write_report
 from apportion.runs.run import Run
 
 SOURCE = Path(__file__).parents[2] / "src"
@@ -126,11 +129,9 @@ def test_a_path_that_is_a_file_is_refused(tmp_path, below):
 def test_log_grows_by_a_line_a_record(opened):
     records = [{"epoch": t, "loss": 1 / t, "seconds": {"train": 0.1}} for t in (1, 2, 3)]
     assert opened.records() == []
-    assert opened.log_bytes() == 0
     for t, record in enumerate(records, start=1):
         opened.append(record)
         assert opened.records() == records[:t]
-        assert opened.log_bytes() == opened.log.stat().st_size
     assert len(opened.log.read_bytes().splitlines()) == 3
 
 
@@ -150,14 +151,29 @@ def test_log_gives_back_any_text(opened, text):
     assert opened.records() == [{"note": text}, {"note": "next"}]
 
 
+@pytest.mark.parametrize("rest", [b"", b"\0" * 9, b'{"epoch": 2}\n{"epoch": 3, "lo'])
+def test_rewind_cuts_away_whatever_a_crash_has_left_behind(opened, rest):
+    opened.append({"epoch": 1})
+    kept = opened.log.read_bytes()
+    opened.log.write_bytes(kept + rest)
+    opened.rewind(1)
+    assert opened.log.read_bytes() == kept
+
+
+def test_rewind_accepts_a_last_line_without_its_end(opened):
+    """An editor may have taken it."""
+    opened.log.write_text('{"epoch": 1}\n{"epoch": 2}')
+    opened.rewind(2)
+    assert [record["epoch"] for record in opened.records()] == [1, 2]
+
+
 def test_rewind_cuts_back_to_the_byte(opened):
     opened.append({"epoch": 1, "name": "Zürich"})
-    mark = opened.log_bytes()
     before = opened.log.read_bytes()
     opened.append({"epoch": 2})
     with opened.log.open("a") as log:
         log.write('{"epoch": 3, "lo')  # as a process that is killed may leave it
-    opened.rewind(mark)
+    opened.rewind(1)
     assert opened.log.read_bytes() == before
     opened.append({"epoch": 2, "again": True})
     assert [record["epoch"] for record in opened.records()] == [1, 2]
@@ -177,10 +193,10 @@ def test_rewind_cannot_make_up_what_is_missing(opened):
     with pytest.raises(RunError) as refused:
         opened.rewind(12_345)
     problem, remedy = str(refused.value).split("\n  ")
-    assert str(opened.log) in problem
-    assert f"{len(held)} bytes" in problem
-    assert "12,345" in problem
-    assert "Put the log back" in remedy
+    assert problem == (
+        f"{opened.log} has 1 line, but the checkpoint was saved after 12,345 epochs."
+    )
+    assert "Restore the log" in remedy
     assert opened.log.read_bytes() == held
 
 
@@ -193,6 +209,34 @@ def test_unfinished_files_of_a_killed_process_are_removed(run):
     with run.locked():
         there = {path.name for path in run.folder.iterdir()}
     assert there == {"lock", "log.jsonl", "report.html.77.new"}
+
+
+def test_a_line_that_is_no_record_is_named(opened):
+    opened.log.write_text('{"epoch": 1}\n5\n')
+    with pytest.raises(RunError, match=r"log\.jsonl is damaged: line 2 is not a record"):
+        opened.records()
+
+
+# ------------------------------------------------------------------------------------- the files
+
+
+def test_what_a_training_leaves_behind_is_its_own_and_nothing_else_is(tmp_path):
+    rng = np.random.default_rng(0)
+    bags = Bags.from_rows(rng.normal(size=(8, 2)), np.repeat([0, 1], 4), truth=[0, 1] * 4)
+    run = Run(tmp_path / "run")
+    fit(build("mlp", bags), bags, config=TrainConfig(epochs=1, device="cpu"), run=run)
+    write_report([run.folder])
+    run.tensorboard.mkdir()
+    (run.folder / "report.html.77.new").touch()  # of a process that was killed
+    there = set(run.folder.iterdir())
+    assert set(run.files) <= there
+    assert run.foreign() == []
+    for name in ("notes.txt", "report.html.new.txt", "model.safetensors~"):
+        (run.folder / name).touch()
+    assert [path.name for path in run.foreign()] == [
+        "model.safetensors~", "notes.txt", "report.html.new.txt"
+    ]  # fmt: skip
+    assert Run(tmp_path / "nowhere").foreign() == []
 
 
 # --------------------------------------------------------------------------------- failing disks
@@ -217,8 +261,9 @@ def test_a_log_that_cannot_be_written_says_so(opened, monkeypatch):
     [
         (None, "is not a run folder: it has no config.toml"),
         ("[train", "is not valid TOML"),
-        ("format = 1", "is not the configuration of a run"),
-        ('format = 1\n[train]\nepochs = "3"\n[method]\nclass = "x"', "is not the configuration"),
+        ("format = 2", "is not the configuration of a run"),
+        ('format = 2\n[train]\nepochs = "3"\n[method]\nclass = "x"', "is not the configuration"),
+        ('format = 2\n[train]\nepochs = 3\n[method]\nform = "x"', "is not the configuration"),
         ('format = 9\n[train]\nepochs = 3\n[method]\nclass = "x"', "of format version 9"),
     ],
 )
@@ -231,10 +276,11 @@ def test_settings_that_are_none_of_a_run_are_named(tmp_path, text, problem):
     assert str(tmp_path) in str(caught.value)
 
 
-def test_settings_are_those_of_the_file(tmp_path):
+@pytest.mark.parametrize("entry", ["name", "class"])
+def test_settings_are_those_of_the_file(tmp_path, entry):
     run = Run(tmp_path)
     run.config.write_text(
-        'format = 1\n[train]\nepochs = 3\n[method]\nclass = "x"\n[data]\nrows = "é"'
+        f'format = 2\n[train]\nepochs = 3\n[method]\n{entry} = "x"\n[data]\nrows = "é"'
     )
     assert run.settings()["data"] == {"rows": "é"}
 

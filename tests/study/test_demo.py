@@ -9,9 +9,9 @@ from rich.console import Console
 from apportion import Run, RunError
 from apportion.cli.demo import REPORTED, SHOWN, clear, show
 from apportion.report import build
+from apportion.runs.evaluation import read_evaluations
 from apportion.study import demo
 from apportion.study.demo import SUPERVISED, Trial, trial, verdict
-from apportion.training.evaluate import read_outcomes
 
 
 def test_true_labels_beat_chance_and_the_seed_decides():
@@ -63,7 +63,7 @@ def test_table_shows_means_and_ranges(monkeypatch, tmp_path):
         return Trial(accuracies.get(method, [0.25, 0.25])[seed], seconds=1.5)
 
     monkeypatch.setattr(demo, "trial", fake)
-    monkeypatch.setattr(build, "build", lambda runs, out: out)
+    monkeypatch.setattr(build, "write_report", lambda runs, out: out)
     console = Console(width=100, record=True, file=io.StringIO())
     show(console, tmp_path, seeds=2)
     text = console.export_text()
@@ -94,8 +94,8 @@ def test_the_first_draw_becomes_a_report(monkeypatch, tmp_path):
     show(Console(file=io.StringIO()), tmp_path / "demo", seeds=1)
     page = (tmp_path / "demo" / "report.html").read_text()
     for method in REPORTED:
-        _, outcomes = read_outcomes(Run(tmp_path / "demo" / method))
-        assert outcomes["test"].sizes.sum() == 539
+        _, evaluations = read_evaluations(Run(tmp_path / "demo" / method))
+        assert evaluations["test"].sizes.sum() == 539
         assert method in page
     assert "data:image/png" in page  # digits, to look at
 

@@ -979,7 +979,7 @@ def test_a_run_folder_changes_nothing_and_tells_all(tmp_path):
         "checkpoint.safetensors",
         "model.safetensors",
         "last.safetensors",
-        "outcome.safetensors",
+        "evaluation.safetensors",
     }
 
 
@@ -1022,7 +1022,7 @@ def test_a_saved_model_says_how_to_make_it_again(tmp_path):
     bags = Bags.from_rows(np.ones((6, 2), np.float32), [0, 0, 1, 1, 2, 2], truth=[5, 7] * 3)
     model = build("mlp", bags, hidden=[3])
     fit(model, bags, config=CONFIG, run=tmp_path)
-    _, about = checkpoint.load(tmp_path / "model.safetensors")
+    _, about = checkpoint.load(tmp_path / "model.safetensors", "model")
     assert about["classes"] == [5, 7]
     assert about["parts"] == [{"shape": [2], "dtype": "float32"}]
     again = from_recipe(about["recipe"])

@@ -25,7 +25,7 @@ from apportion.runs.run import Run
 from apportion.training import many
 from apportion.training.fit import fit
 from apportion.training.many import Job, fit_many
-from apportion.training.session import History
+from apportion.training.history import History
 from tests.conformance import config_for, toy_bags, toy_network
 
 PATIENCE = 20  # seconds until a test that waits for another thread is given up

@@ -79,7 +79,7 @@ def show(console: Console, out: Path, seeds: int = 3) -> None:
     from rich.table import Table
 
     from apportion.labels.assign import assign
-    from apportion.report.build import build as build_report
+    from apportion.report.build import write_report
     from apportion.study.demo import Trial, trial, verdict
 
     assign(np.zeros((2, 2), np.float32), [1, 1])  # compiles, outside the time of any method
@@ -116,7 +116,7 @@ def show(console: Console, out: Path, seeds: int = 3) -> None:
         + " of test digits, bags and network. "
         + verdict(found)
     )
-    report = build_report([out / method for method in REPORTED], out / "report.html")
+    report = write_report([out / method for method in REPORTED], out / "report.html")
     console.print(
         f"\n{' and '.join(REPORTED)} of the first draw side by side, with pictures: open\n"
         f"  {report.resolve().as_uri()}",

@@ -30,6 +30,6 @@ def report(
 
       apportion report runs/a --force
     """
-    from apportion.report.build import build
+    from apportion.report.build import write_report
 
-    typer.echo(f"Wrote {build(runs, out, force=force)}")
+    typer.echo(f"Wrote {write_report(runs, out, force=force)}")

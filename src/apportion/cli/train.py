@@ -22,6 +22,7 @@ from apportion.errors import ConfigError, RunError
 from apportion.runs.run import Run
 
 if TYPE_CHECKING:
+    from apportion.bags.columns import Columns
     from apportion.training.history import History
 
 __all__ = ["train"]
@@ -142,14 +143,12 @@ def _check_free(out: Path | None, *, force: bool) -> None:
     if out.exists() and not out.is_dir():
         raise RunError(f"--out {out} is a file.", "Pass a folder, which need not exist yet.")
     run = Run(out)
-    there = sorted(path.name for path in out.glob("*") if path.name != "lock")
-    strange = [name for name in there if name not in run.file_names]
-    if strange:
+    if foreign := run.foreign():
         raise RunError(
-            f"--out {out} has {strange[0]}, which is no part of a run.",
+            f"--out {out} has {foreign[0].name}, which is no part of a run.",
             "Pass another folder, which need not exist yet.",
         )
-    if there and not force:
+    if any(path != run.lock for path in out.glob("*")) and not force:
         raise RunError(
             f"--out {out} holds a run already.",
             f"Go on with it: apportion train --resume {out}; or pass another folder, or --force to "
@@ -172,8 +171,7 @@ def _train(job: Job, out: Path | None, *, resuming: bool, force: bool, tensorboa
         return
     with ExitStack() as stack:
         stack.enter_context(log_shown())
-        known = Run(out).columns() if resuming and out is not None else None
-        found = job.prepare(known)
+        found = job.prepare(_columns_of(Run(out)) if resuming and out is not None else None)
         interruption = stack.enter_context(interruptible())
         if out is not None and resuming:
             run = Run(out)
@@ -209,6 +207,15 @@ def _train(job: Job, out: Path | None, *, resuming: bool, force: bool, tensorboa
     typer.echo(_told(run, history, job.source))
     if tensorboard:
         typer.echo(f"  tensorboard --logdir {shlex.quote(str(run.tensorboard))}")
+
+
+def _columns_of(run: Run) -> Columns | None:
+    """Return the columns that a run has learned, if it got as far as its first checkpoint."""
+    from apportion.runs.header import columns_of, read_header
+
+    if not run.checkpoint.exists():
+        return None
+    return columns_of(read_header(run.checkpoint, "checkpoint"))
 
 
 @contextmanager

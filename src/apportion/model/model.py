@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.torch import save_file
-from torch import nn
+from torch import Tensor, nn
 
 from apportion.bags.bags import Bags
 from apportion.bags.columns import Columns
@@ -175,13 +175,21 @@ class Model:
 
     # --------------------------------------------------------------------------------- files
 
-    def save(self, path: str | PathLike[str], *, about: Mapping[str, Any] | None = None) -> None:
+    def save(
+        self,
+        path: str | PathLike[str],
+        *,
+        about: Mapping[str, Any] | None = None,
+        weights: Mapping[str, Tensor] | None = None,
+    ) -> None:
         """Write the model into one file, whole or not at all.
 
         Parameters
         ----------
         about : mapping, optional
             Further entries of the header, in types that JSON has.
+        weights : mapping, optional
+            To be saved instead of those that the net has.
         """
         path = Path(path)
         if path.is_dir():
@@ -200,13 +208,11 @@ class Model:
             "recipe": getattr(self.net, "recipe", None),
             "epoch": self.epoch,
         }
-        weights = {
-            name: tensor.detach().cpu().contiguous().clone()
-            for name, tensor in self.net.state_dict().items()
-        }
+        own = self.net.state_dict() if weights is None else weights
+        tensors = {name: t.detach().cpu().contiguous().clone() for name, t in own.items()}
         with replacing(path, RunError) as beside:
             try:
-                save_file(weights, beside, metadata("model", header))
+                save_file(tensors, beside, metadata("model", header))
             except SafetensorError as error:  # what the system said is in its text alone
                 raise OSError(str(error)) from error
 

@@ -1,212 +1,237 @@
-"""Charts of what happened epoch by epoch: learning curves, regret, and time."""
+"""Charts of the selected model: proportions of bags, calibration and confusion."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from statistics import median
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from markupsafe import Markup
 from numpy.typing import NDArray
 
-from apportion.report.canvas import HALO, INK, SERIES, Chart, as_svg, canvas, key, look
-from apportion.report.reading import RunRead
-from apportion.report.regret import regret_chart
-from apportion.report.words import duration, percent
+from apportion.errors import count
+from apportion.report.drawing import (
+    BOTTOM,
+    MUTED,
+    SERIES,
+    SQUARE,
+    TITLE,
+    Chart,
+    add_axes,
+    as_svg,
+    canvas,
+    key,
+    ring,
+)
+from apportion.report.read import SETS, variations
+from apportion.report.words import percent, shortened
+from apportion.runs.evaluation import Evaluation
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["learning_curves", "time_chart"]
+__all__ = ["bag_chart", "calibration_chart", "calibration_error", "heat_map", "worst"]
 
 Floats = NDArray[np.float64]
 
-ERRORS = {"valid_error": "validation", "test_error": "test"}
-ACCURACIES = {
-    "valid_accuracy": "validation",
-    "test_accuracy": "test",
-    "label_accuracy": "pseudo labels",
-}
-PHASES = {
-    "train": "training",
-    "confidence": "confidences",
-    "labels": "label decisions",
-    "evaluation": "evaluation",
-}
+MOST_COLOURS = 8  # more classes than this are drawn in one colour
+NAMED = 3  # bags that the chart names
+HEAT = (0.18, 0.5, 0.72)  # a blue that stands out on light and dark paper
 
 
-def learning_curves(runs: Sequence[RunRead]) -> list[Chart]:
-    """Draw what there is: loss, proportion error, accuracy, label changes, and regret."""
-    charts = [
-        _curves(runs, "loss", "Loss", {"loss": "loss"}, "{:.4f}".format),
-        *_by_set(runs, "error", "Proportion error", ERRORS, "{:.4f}".format),
-        *_by_set(runs, "accuracy", "Accuracy", ACCURACIES, percent),
-        _curves(runs, "changed", "Labels changed", {"changed": "changed"}, percent),
-        regret_chart(runs),
-    ]
-    return [chart for chart in charts if chart is not None]
+@dataclass(frozen=True)
+class Worst:
+    """A bag whose predicted proportions are far from the given ones."""
+
+    bag: str
+    size: int
+    variation: float
+    label: str  # the class with the largest gap
+    given: float
+    predicted: float
 
 
-def _by_set(
-    runs: Sequence[RunRead],
-    name: str,
-    title: str,
-    curves: dict[str, str],
-    write: Callable[[float], str],
-) -> list[Chart | None]:
-    """Draw the curves of all sets of bags together, but of several runs those of each set apart."""
-    if len(runs) == 1:
-        return [_curves(runs, name, title, curves, write)]
-    return [
-        _curves(runs, curve, f"{title}, {label}", {curve: label}, write)
-        for curve, label in curves.items()
-    ]
+def worst(evaluation: Evaluation, classes: Sequence[str], most: int = 8) -> list[Worst]:
+    """List the bags of largest total variation, the worst first."""
+    far = np.nan_to_num(variations(evaluation))
+    found = []
+    for bag in np.argsort(-far, kind="stable")[:most].tolist():
+        given, predicted = evaluation.given[bag], evaluation.predicted[bag]
+        c = int(np.argmax(np.abs(given - predicted)))
+        name, size = str(evaluation.ids[bag]), int(evaluation.sizes[bag])
+        gap = float(given[c]), float(predicted[c])
+        found.append(Worst(name, size, float(far[bag]), classes[c], *gap))
+    return found
 
 
-CAPTIONS = {
-    "error": "The share of a bag that is given to the wrong class: the total variation of given "
-    "and predicted proportions, averaged over the bags.",
-    "loss": "The mean over an epoch of what the method minimises. Losses of different methods are "
-    "not comparable.",
-    "accuracy": "The classes of single instances were used to draw this, and for nothing else.",
-    "changed": "The share of pseudo labels that an epoch's end decided otherwise than the last.",
-}
+def bag_chart(name: str, of: str, evaluation: Evaluation, classes: Sequence[str]) -> Chart:
+    """Draw predicted against given proportions, one point per bag and class."""
+    whole = np.isfinite(evaluation.predicted).all(axis=1)
+    given, predicted = evaluation.given[whole], evaluation.predicted[whole]
+    n_bags, n_classes = given.shape
+    coloured = n_classes <= MOST_COLOURS
+    top = max(float(given.max(initial=0)), float(predicted.max(initial=0)), 0.05)
+    limit = min(1.0, np.ceil(top * 10.5) / 10)
+    named = [bag for bag in worst(evaluation, classes, NAMED) if bag.variation > 0]
+    with canvas(SQUARE, SQUARE, top=TITLE) as (figure, axes):
+        _square(axes, limit)
+        axes.set_title("predicted")
+        axes.set_xlabel("given")
+        for c in range(n_classes if coloured else 1):
+            _dots(axes, c, *((given[:, c], predicted[:, c]) if coloured else (given, predicted)))
+        _name(axes, named)
+        error = float(variations(evaluation)[whole].mean()) if n_bags else 0.0
+        text = (
+            f"Predicted against given proportions of {count(n_bags, f'{SETS[of]} bag')} and "
+            f"{count(n_classes, 'class')}. Mean total variation {error:.4f}."
+        )
+        if named:
+            text += f" The worst bag is {named[0].bag}, with {named[0].variation:.4f}."
+        svg = as_svg(figure, name, text)
+    caption = (
+        f"One point per bag and class: {n_bags * n_classes:,} points of {count(n_bags, 'bag')}. On "
+        f"the dashed line both agree. Mean total variation {error:.4f}."
+    )
+    if not whole.all():
+        caption += f" Left out: {count(int((~whole).sum()), 'bag')} without finite predictions."
+    marks = ("round", "square")
+    keys = [key(label, c, marks[c % 2]) for c, label in enumerate(classes)] if coloured else ()
+    return Chart(f"{SETS[of].capitalize()} bags", svg, caption, keys)
 
 
-def _curves(
-    runs: Sequence[RunRead],
-    name: str,
-    title: str,
-    curves: dict[str, str],
-    write: Callable[[float], str],
-) -> Chart | None:
-    """Draw some numbers of every epoch: one run by a colour a curve, several by a colour a run."""
-    found = [
-        (r, c, run, label, run.curve(curve))
-        for r, run in enumerate(runs)
-        for c, (curve, label) in enumerate(curves.items())
-        if len(run.curve(curve))
-    ]
-    if not found:
-        return None
-    several = len(runs) > 1
-    described, keys = [], []
-    with canvas() as (figure, axes):
-        for r, c, run, label, values in found:
-            series = r if several else c
-            axes.plot(
-                np.arange(1, len(values) + 1),
-                values,
-                **look(series),
-                marker="o" if len(values) == 1 else "",
-            )
-            who = [run.name] if several else []
-            what = [label] if len(curves) > 1 else []
-            words = ", ".join([*who, *what])
-            if words:
-                keys.append(key(words, series))
-            known = values[np.isfinite(values)]
-            line = f"{write(float(known[0]))} at first, {write(float(known[-1]))} at last"
-            described.append(f"{words}: {line}" if words else line)
-        if "valid_error" in curves:
-            _mark_selected(axes, runs)
-        _finish(axes, write if write is percent else None)
-        if name.endswith("accuracy"):
-            axes.set_ylim(0, 1)
-        text = f"{title} by epoch. {'; '.join(described)}."
-        svg = Markup(as_svg(figure, name, text))
-    caption = CAPTIONS[name.split("_")[-1]]
-    if "valid_error" in curves:
-        caption += _of_selected(runs)
-    return Chart(title, svg, caption, keys)
-
-
-def _finish(axes: Axes, write: Callable[[float], str] | None) -> None:
-    """Let axes begin at 0, with few and whole ticks, and name the lower one."""
+def _square(axes: Axes, limit: float = 1.0) -> None:
+    """Give both axes the same scale, few ticks and a diagonal."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-    axes.set_xlabel("epoch", loc="right", labelpad=1)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6, min_n_ticks=1))
-    axes.yaxis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 2.5, 5, 10]))
-    last = axes.dataLim.x1
-    axes.set_xlim(1 - 0.015 * last, last * 1.015)
-    axes.set_ylim(0, max(axes.get_ylim()[1], 1e-9))
-    if write is not None:
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g}%"))
+    margin = 0.02 * limit
+    axes.set(xlim=(-margin, limit + margin), ylim=(-margin, limit + margin))
+    axes.grid(True, axis="both")
+    axes.plot([0, limit], [0, limit], color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 5, 10]))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
-def _mark_selected(axes: Axes, runs: Sequence[RunRead]) -> None:
-    """Ring the selected epochs; of a single run, write down which it is."""
-    for number, run in enumerate(runs):
-        if not run.is_validated:
-            continue
-        epoch, error = int(run.selected["epoch"]), float(run.selected["valid_error"])
-        axes.plot(
-            [epoch],
-            [error],
-            "o",
-            markersize=9,
-            markerfacecolor="none",
-            markeredgewidth=1.8,
-            markeredgecolor=INK if len(runs) == 1 else SERIES[number % len(SERIES)],
-            zorder=5,
-            clip_on=False,
-        )
-        if len(runs) == 1:
-            share = (epoch - 1) / max(run.epochs - 1, 1)
-            low = error < 0.25 * axes.get_ylim()[1]
+def _dots(axes: Axes, series: int, x: Floats, y: Floats) -> None:
+    """Draw points as one path: lines without length, but with round or square ends.
+
+    Many points are drawn in four layers, so that it is darker where they are dense.
+    """
+    from matplotlib.patches import PathPatch
+    from matplotlib.path import Path
+
+    at, square = np.column_stack([x.ravel(), y.ravel()]), series % 2 == 1
+    many = len(at) > 1500
+    if many:  # those within half a pixel of each other are one
+        half = axes.get_xlim()[1] / SQUARE / 2
+        at = np.unique((at / half).round(), axis=0) * half
+    width, opacity = (2.6, 0.4) if many else (4.0, 0.6) if len(at) > 150 else (5.5, 0.8)
+    for layer in range(4 if many else 1):
+        ends = np.repeat(at[layer :: 4 if many else 1], 2, axis=0)
+        codes = np.tile([Path.MOVETO, Path.LINETO], len(ends) // 2)
+        path = Path(ends, codes)
+        path.should_simplify = False  # which would drop lines without length
+        patch = PathPatch(path, fill=False, edgecolor=SERIES[series], alpha=opacity)
+        patch.set(linewidth=width - 0.7 * square, capstyle="projecting" if square else "round")
+        axes.add_artist(patch)  # add_patch would measure every point in Python
+
+
+def _name(axes: Axes, bags: Sequence[Worst]) -> None:
+    """Ring the worst bags and name them, on their side of the diagonal and away from it."""
+    for above in (True, False):
+        own = [bag for bag in bags if (bag.predicted > bag.given) == above]
+        own.sort(key=lambda bag: bag.predicted, reverse=above)  # so that no lines cross
+        for line, bag in enumerate(own):
+            height, away = own[0].predicted / axes.get_ylim()[1], 0.15 + 0.055 * len(own)
+            height = min(height + away, 0.97) if above else max(height - away, 0.03)
+            ring(axes, bag.given, bag.predicted)
             axes.annotate(
-                f"epoch {epoch:,} · {error:.4f}",
-                (epoch, error),
-                xytext=(0, 11 if low else -11),
-                textcoords="offset points",
-                ha="right" if share > 0.7 else "left" if share < 0.3 else "center",
-                va="bottom" if low else "top",
-                color=HALO,
+                shortened(bag.bag if len(bag.bag) > 4 else f"bag {bag.bag}", 16),
+                (bag.given, bag.predicted),
+                xytext=(0.02, height - 0.055 * line) if above else (0.98, height + 0.055 * line),
+                textcoords="axes fraction",
+                ha="left" if above else "right",
+                va="center",
+                arrowprops={
+                    "arrowstyle": "-",
+                    "color": MUTED,
+                    "linewidth": 0.8,
+                    "shrinkB": 5,
+                    "relpos": (1, 0.5) if above else (0, 0.5),
+                },
                 zorder=6,
             )
 
 
-def _of_selected(runs: Sequence[RunRead]) -> str:
-    selected = [run for run in runs if run.is_validated]
-    if not selected:
-        return ""
-    if len(runs) == 1:
-        return (
-            f" The ring is the epoch of least validation error, {selected[0].selected['epoch']:,}."
+def calibration_error(calibration: Floats) -> float:
+    """Average over the instances how far confidence and accuracy of their bin are apart (ECE).
+
+    Examples
+    --------
+    >>> round(calibration_error(np.array([[10, 6.0, 6.0], [30, 27.0, 21.0]])), 6)
+    0.15
+    """
+    total = calibration[:, 0].sum()
+    return float(np.abs(calibration[:, 1] - calibration[:, 2]).sum() / total) if total else 0.0
+
+
+def calibration_chart(name: str, of: str, calibration: Floats) -> Chart:
+    """Draw how often predictions of some confidence are right, and how many there are."""
+    bins, filled = len(calibration), calibration[:, 0] > 0
+    instances, confidence, right = calibration[filled].T
+    error, total = calibration_error(calibration), int(instances.sum())
+    with canvas(SQUARE, SQUARE, bottom=BOTTOM + 70, top=TITLE) as (figure, upper):
+        _square(upper)
+        x, y = confidence / instances, right / instances
+        upper.vlines(x, x, y, color=MUTED, linewidth=1)
+        area = 14 + 86 * np.sqrt(instances / instances.max())
+        upper.scatter(x, y, area, color=SERIES[0], zorder=3, clip_on=False)
+        upper.set_title("share that is right")
+        upper.tick_params(bottom=False, labelbottom=False)
+        upper.spines["bottom"].set_visible(False)
+        lower = add_axes(figure, bottom=BOTTOM, top=SQUARE - BOTTOM - 60, sharex=upper)
+        middles = (np.arange(bins)[filled] + 0.5) / bins
+        lower.bar(middles, instances, width=0.85 / bins, color=SERIES[0])
+        lower.set_xlabel("confidence")
+        lower.set_yticks([0, int(instances.max())], labels=["0", f"{int(instances.max()):,}"])
+        text = (
+            f"Reliability of confidences on {total:,} instances of {SETS[of]} bags: expected "
+            f"calibration error {error:.4f}, mean confidence {percent(confidence.sum() / total)}, "
+            f"accuracy {percent(right.sum() / total)}."
         )
-    where = [f"{run.name} {run.selected['epoch']:,}" for run in selected]
-    return f" Rings are the selected epochs: {', '.join(where)}."
+        svg = as_svg(figure, name, text)
+    sure = float(confidence.sum() - right.sum()) / total
+    caption = (
+        "Above: how often predictions of some confidence are right. On the dashed line confidence "
+        "and accuracy agree; larger points stand for more instances. Below: the number of "
+        f"instances. Expected calibration error {error:.4f}; on average confidence is "
+        f"{percent(abs(sure))} {'above' if sure > 0 else 'below'} accuracy."
+    )
+    return Chart("Calibration", svg, caption)
 
 
-# -------------------------------------------------------------------------------------------- time
-
-
-def time_chart(runs: Sequence[RunRead]) -> Chart | None:
-    """Draw the seconds of every epoch: by phase for one run, in all for several."""
-    if len(runs) == 1:
-        phases = {PHASES.get(name, name): each for name, each in runs[0].seconds().items()}
-        lines = {name: each for name, each in phases.items() if sum(each) > 0}
-    else:
-        lines = {
-            run.name: [sum(e) for e in zip(*run.seconds().values(), strict=True)] for run in runs
-        }
-        lines = {name: each for name, each in lines.items() if each}
-    if not lines:
-        return None
-    usual = max(float(np.quantile(each, 0.95)) for each in lines.values())
-    slowest = max(max(each) for each in lines.values())
-    keys, caption = [], "Seconds of every epoch."
-    with canvas() as (figure, axes):
-        for number, (name, each) in enumerate(lines.items()):
-            marker = "o" if len(each) == 1 else ""
-            axes.plot(range(1, len(each) + 1), each, **look(number), marker=marker)
-            keys.append(key(name, number))
-        _finish(axes, None)
-        if slowest > 2.5 * usual > 0:
-            axes.set_ylim(0, 1.5 * usual)
-            caption += f" The slowest took {duration(slowest)} and goes beyond the chart."
-        middle = "; ".join(f"{name}: median {duration(median(e))}" for name, e in lines.items())
-        svg = Markup(as_svg(figure, "time", f"Seconds of every epoch. {middle}."))
-    return Chart("Seconds an epoch", svg, caption, keys)
+def heat_map(name: str, of: str, confusion: NDArray[np.int64], classes: Sequence[str]) -> Chart:
+    """Draw a confusion of many classes, too many for numbers."""
+    n = len(confusion)
+    shares = confusion / np.maximum(confusion.sum(axis=1, keepdims=True), 1)
+    pixels = np.dstack([np.broadcast_to(HEAT, (n, n, 3)), np.sqrt(shares)])
+    with canvas(SQUARE, SQUARE, top=TITLE) as (figure, axes):
+        axes.imshow(pixels, interpolation="none")
+        axes.grid(False)
+        axes.set_title("true class")
+        axes.set_xlabel("predicted class")
+        right = float(np.trace(confusion) / max(confusion.sum(), 1))
+        text = f"Confusion of {n} classes on the {SETS[of]} bags: {percent(right)} are right."
+        svg = as_svg(figure, name, text)
+    caption = (
+        "Rows: true class. Columns: predicted class. Classes are numbered from 0. The stronger the "
+        "colour, the larger the share of the row. Right predictions lie on the diagonal."
+    )
+    wrong = confusion * (1 - np.eye(n, dtype=np.int64))
+    most = [np.unravel_index(k, wrong.shape) for k in np.argsort(-wrong, axis=None)[:3]]
+    told = [
+        f"{shortened(classes[r], 24)} as {shortened(classes[c], 24)} ({wrong[r, c]:,})"
+        for r, c in most
+        if wrong[r, c]
+    ]
+    return Chart("Confusion", svg, caption + (f" Most frequent: {', '.join(told)}." * bool(told)))

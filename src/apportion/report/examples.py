@@ -13,9 +13,9 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from apportion.bags.columns import Columns
-from apportion.report.reading import RunRead
-from apportion.report.words import percent, plain
-from apportion.training.evaluate import Outcome, Unsure
+from apportion.report.read import RunRead
+from apportion.report.words import percent
+from apportion.runs.evaluation import Evaluation, Unsure
 
 __all__ = ["Example", "Examples", "decoded", "picture", "trace", "unsure_examples"]
 
@@ -34,14 +34,13 @@ class Example:
     row: int
     guesses: Sequence[tuple[str, str]]  # the two likeliest classes with their probabilities
     truth: str | None
-    is_right: bool
-    picture: str = ""  # the address of a PNG
-    trace: str = ""  # an SVG element, as Markup
+    picture: str = ""  # the data URL of a PNG
+    trace: str = ""  # an SVG element
     values: Sequence[str] = ()
 
     @property
-    def told(self) -> str:
-        """What the model says, in words."""
+    def guessed(self) -> str:
+        """The two likeliest classes, in words."""
         return " or ".join(f"{label} {share}" for label, share in self.guesses)
 
 
@@ -57,49 +56,45 @@ class Examples:
 
 
 def unsure_examples(run: RunRead) -> Examples | None:
-    """Show the instances that a run's model is least sure of, of bags held out if there are any."""
+    """Show the instances that the model is least sure of, in held-out bags if there are any."""
     of = run.held_out
-    if of is None or not len(run.outcomes[of].unsure.rows) or not run.outcomes[of].unsure.x:
+    if of is None or not len(run.evaluations[of].unsure.rows) or not run.evaluations[of].unsure.x:
         return None
-    outcome = run.outcomes[of]
-    x = outcome.unsure.x
+    evaluation = run.evaluations[of]
+    x, axes = evaluation.unsure.x, evaluation.unsure.x[0].ndim
     kind = run.config.get("data", {}).get("kind")
-    if kind not in ("images", "signals") or x[0].ndim < 3:
-        kind = {4: "images", 3: "signals"}.get(x[0].ndim, "table")
-    if kind == "images" and x[0].ndim in (3, 4):
+    if axes == 4 or (axes == 3 and kind == "images"):
         images = [{"picture": picture(image)} for image in _scaled(_channels_last(x[0]))]
-        return Examples(of, kind, _items(run, outcome, images))
-    if kind == "signals" and x[0].ndim == 3:
+        return Examples(of, "images", _items(run, evaluation, images))
+    if axes == 3:
         lengths = x[1] if len(x) > 1 and x[1].ndim == 1 else np.full(len(x[0]), x[0].shape[2])
         pairs = zip(x[0], lengths.tolist(), strict=True)
         traces = [{"trace": trace(signal[:, : max(int(n), 1)])} for signal, n in pairs]
-        channels = x[0].shape[1]
-        more = (
-            f"The first {MOST_CHANNELS} of {channels} channels." if channels > MOST_CHANNELS else ""
-        )
-        return Examples(of, kind, _items(run, outcome, traces), remark=more)
-    header, rows = decoded(outcome.unsure, run.columns)
-    remark = ""
-    if len(header) > MOST_COLUMNS:
-        remark = f"The first {MOST_COLUMNS} of {len(header):,} columns."
+        remark = _first(MOST_CHANNELS, x[0].shape[1], "channels")
+        return Examples(of, "signals", _items(run, evaluation, traces), remark=remark)
+    header, rows = decoded(evaluation.unsure, run.columns)
     values = [{"values": row[:MOST_COLUMNS]} for row in rows]
     texts = () if run.columns is None else run.columns.categorical
     shown = [(name, name not in texts) for name in header[:MOST_COLUMNS]]
-    return Examples(of, "table", _items(run, outcome, values), shown, remark)
+    remark = _first(MOST_COLUMNS, len(header), "columns")
+    return Examples(of, "table", _items(run, evaluation, values), shown, remark)
 
 
-def _items(run: RunRead, outcome: Outcome, shown: Sequence[dict[str, Any]]) -> list[Example]:
-    unsure, found = outcome.unsure, []
+def _first(most: int, n: int, what: str) -> str:
+    return f"The first {most} of {n:,} {what}." if n > most else ""
+
+
+def _items(run: RunRead, evaluation: Evaluation, shown: Sequence[dict[str, Any]]) -> list[Example]:
+    unsure, found = evaluation.unsure, []
     for k, own in enumerate(shown):
         likeliest = np.argsort(-unsure.confidence[k], kind="stable")[:2].tolist()
         truth = None if unsure.truth is None else int(unsure.truth[k])
         found.append(
             Example(
-                bag=str(outcome.ids[int(unsure.bags[k])]),
+                bag=str(evaluation.ids[int(unsure.bags[k])]),
                 row=int(unsure.rows[k]),
                 guesses=[(run.classes[c], percent(unsure.confidence[k, c])) for c in likeliest],
                 truth=None if truth is None else run.classes[truth],
-                is_right=truth == likeliest[0],
                 **own,
             )
         )
@@ -110,7 +105,7 @@ def _items(run: RunRead, outcome: Outcome, shown: Sequence[dict[str, Any]]) -> l
 
 
 def _channels_last(images: Array) -> Array:
-    """Give images as (k, H, W, channels), of one channel or three."""
+    """Return images as (k, H, W, channels), of one channel or three."""
     if images.ndim == 3:
         images = images[..., None]
     elif images.shape[1] in (1, 3, 4) or images.shape[3] not in (1, 3, 4):
@@ -119,7 +114,7 @@ def _channels_last(images: Array) -> Array:
 
 
 def _scaled(images: Array) -> Array:
-    """Give images as bytes; what is neither bytes nor from 0 to 1 is stretched to its range."""
+    """Return images as bytes; what is neither bytes nor from 0 to 1 is scaled to its range."""
     if images.dtype == np.uint8:
         return images
     numbers = np.nan_to_num(images.astype(np.float64))
@@ -128,7 +123,7 @@ def _scaled(images: Array) -> Array:
 
 
 def picture(image: NDArray[np.uint8]) -> str:
-    """Write an image (H, W, channels) as PNG into an address that holds all of it.
+    """Return an image (H, W, channels) as a data URL of a PNG.
 
     Examples
     --------
@@ -152,7 +147,7 @@ def picture(image: NDArray[np.uint8]) -> str:
 
 
 def trace(signal: Array, width: int = 160, height: int = 64) -> Markup:
-    """Draw the channels of a signal (channels, length) over each other."""
+    """Draw the channels of a signal (channels, length) in one SVG element."""
     channels = np.nan_to_num(signal[:MOST_CHANNELS].astype(np.float64))
     low, high = float(channels.min()), float(channels.max())
     scale = (height - 4) / (high - low) if high > low else 0.0
@@ -171,13 +166,13 @@ def trace(signal: Array, width: int = 160, height: int = 64) -> Markup:
 
 
 def decoded(unsure: Unsure, columns: Columns | None) -> tuple[list[str], list[list[str]]]:
-    """Turn instances back into rows of their table: names of columns, and texts."""
+    """Turn instances back into rows of their table: the names of its columns, and texts."""
     numbers = unsure.x[0].reshape(len(unsure.rows), -1)
-    if columns is None or numbers.shape[1] != columns.n_numbers:
+    codes = unsure.x[1] if len(unsure.x) > 1 else np.empty((len(numbers), 0), np.int64)
+    if columns is None or not _fits(numbers, codes, columns):
         return [f"x{n}" for n in range(1, numbers.shape[1] + 1)], [
             [_short(value) for value in row] for row in numbers
         ]
-    codes = unsure.x[1] if len(unsure.x) > 1 else np.empty((len(numbers), 0), np.int64)
     at = {name: k for k, name in enumerate(columns.numeric)}
     gap = {name: len(at) + k for k, name in enumerate(columns.gaps)}
     code = {name: k for k, name in enumerate(columns.categorical)}
@@ -194,19 +189,24 @@ def decoded(unsure: Unsure, columns: Columns | None) -> tuple[list[str], list[li
     return list(columns.names), [[text(k, n) for n in columns.names] for k in range(len(numbers))]
 
 
+def _fits(numbers: Array, codes: Array, columns: Columns) -> bool:
+    if (numbers.shape[1], codes.shape[1:]) != (columns.n_numbers, (len(columns.codes),)):
+        return False
+    return bool(((codes >= 0) & (codes < columns.codes)).all())
+
+
 def _short(value: Any) -> str:
     """Write a number in few digits, whole ones in all of theirs.
 
     Examples
     --------
-    >>> _short(38.0), _short(0.123456), _short(1700000000.27)
-    ('38', '0.1235', '1,700,000,000.3')
+    >>> _short(38.0), _short(48.6), _short(0.123456), _short(1700000000.27)
+    ('38', '48.6', '0.1235', '1,700,000,000.3')
     """
-    number = float(value)
+    number = float(value) + 0.0  # no −0
     if not np.isfinite(number):
         return "–"
-    if number == int(number) and abs(number) < 1e15:
-        return f"{int(number):,}".replace("-", "−")
-    if 1000 <= abs(number) < 1e15:
-        return f"{number:,.1f}".replace("-", "−")
-    return plain(number, 4) if 0.001 <= abs(number) < 1000 else f"{number:.4g}".replace("-", "−")
+    digits = ",.0f" if number.is_integer() and abs(number) < 1e15 else ".4g"
+    if not number.is_integer() and 1000 <= abs(number) < 1e15:
+        digits = ",.1f"
+    return f"{number:{digits}}".replace("-", "−")

@@ -1,18 +1,20 @@
-"""What a run shows, in words: the summary on top of a report, and what to be careful about."""
+"""What a run shows, in words: the summary at the top of a report, and what to be careful about."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable
+from statistics import median
 from typing import Any
 
-from apportion.report.reading import RunRead, spread
+from apportion.errors import count
+from apportion.report.read import SETS, RunRead
 
 __all__ = [
-    "SETS",
+    "PHASES",
     "commands",
-    "count",
     "duration",
+    "listed",
     "method_in_words",
     "network_in_words",
     "notices",
@@ -22,32 +24,25 @@ __all__ = [
     "summary",
 ]
 
-SETS = {"train": "training", "valid": "validation", "test": "test"}
+PHASES = {
+    "train": "training",
+    "confidence": "confidences",
+    "labels": "label decisions",
+    "evaluation": "evaluation",
+}
 
 
-def count(n: int, noun: str) -> str:
-    """Count things.
-
-    Examples
-    --------
-    >>> count(1, "bag"), count(1600, "bag"), count(2, "class")
-    ('1 bag', '1,600 bags', '2 classes')
-    """
-    plural = noun + ("es" if noun.endswith("s") else "s")
-    return f"{n:,} {noun if n == 1 else plural}"
-
-
-def percent(share: float) -> str:
-    """Write a share.
+def percent(share: float | None) -> str:
+    """Write a share, or a dash where there is none.
 
     Examples
     --------
-    >>> percent(0.9312), percent(1), percent(0.99996)
-    ('93.1%', '100%', '99.9%')
+    >>> percent(0.9312), percent(1), percent(0.99996), percent(None)
+    ('93.1%', '100%', '99.9%', '–')
     """
-    if share == 1:
-        return "100%"
-    return f"{min(share, 0.999) if share < 1 else share:.1%}"
+    if share is None:
+        return "–"
+    return "100%" if share == 1 else f"{min(share, 0.999) if share < 1 else share:.1%}"
 
 
 def plain(number: float | None, digits: int = 4) -> str:
@@ -99,18 +94,18 @@ def listed(texts: Iterable[str], most: int = 12) -> str:
 
 
 def method_in_words(config: Any, *, brief: bool = False) -> str:
-    """Say what a method does.
+    """Name a method and what matters of its settings.
 
     Examples
     --------
-    >>> method_in_words({"method": {"class": "OnlinePseudoLabels"}, "resolved": {"eta": 1.25}})
+    >>> method_in_words({"method": {"name": "fpl"}, "resolved": {"eta": 1.25}})
     'online pseudo labels (Follow the Perturbed Leader, η = 1.25)'
-    >>> method_in_words({"method": {"class": "ProportionLoss", "form": "l1"}})
+    >>> method_in_words({"method": {"name": "proportion-loss", "form": "l1"}})
     'proportion loss (l1)'
     """
     method = config["method"]
-    kind = str(method["class"])
-    if kind == "OnlinePseudoLabels":
+    name = str(method.get("name", method.get("class")))
+    if name in ("fpl", "OnlinePseudoLabels"):
         eta = config.get("resolved", {}).get("eta", method.get("eta"))
         form = ", plain unlikelihood" if method.get("unlikelihood") == "plain" else ""
         if not method.get("accumulate", True):
@@ -122,61 +117,55 @@ def method_in_words(config: Any, *, brief: bool = False) -> str:
         if brief:
             return f"online pseudo labels{strength}{form}"
         return f"online pseudo labels (Follow the Perturbed Leader{strength}{form})"
-    if kind == "ProportionLoss":
+    if name in ("proportion-loss", "ProportionLoss"):
         return f"proportion loss ({method.get('form', 'cross-entropy')})"
-    known = {"PiModel": "Π-model with proportion loss", "VirtualAdversarial": "LLP-VAT"}
-    return known.get(kind, kind)
+    if name in ("pi-model", "PiModel"):
+        return "Π-model with proportion loss"
+    return "LLP-VAT" if name in ("llp-vat", "VirtualAdversarial") else name
 
 
 def network_in_words(run: RunRead) -> str | None:
     """Name the network, if the run knows it."""
     name = run.config.get("model", {}).get("net") or run.recipe.get("net")
-    if not name:
-        return None
-    hidden = run.recipe.get("hidden")
-    sizes = hidden if isinstance(hidden, list) else [hidden] if hidden else []
-    return f"{name} ({' → '.join(f'{size}' for size in sizes)})" if sizes else str(name)
+    hidden = run.recipe.get("hidden") or []
+    return f"{name} ({' → '.join(map(str, hidden))})" if name and hidden else name
 
 
 def summary(run: RunRead) -> list[str]:
-    """Tell what was learned from what, and how well, in two paragraphs."""
+    """Describe in two paragraphs what was learned from what, and how well."""
     told = [" ".join([*_of_data(run), *_of_training(run)]), " ".join(_of_result(run))]
     return [paragraph for paragraph in told if paragraph]
 
 
 def _of_data(run: RunRead) -> list[str]:
-    train = run.outcomes.get("train")
+    train = run.evaluations.get("train")
     if train is None:
         return []
-    least, middle, most = spread(train.sizes)
-    bags, instances = len(train.sizes), int(train.sizes.sum())
+    sizes = train.sizes.tolist()
+    least, middle, most = min(sizes), median(sizes), max(sizes)
     size = f"{least:,}" if least == most else f"{least:,} to {most:,} (median {middle:,g})"
-    classes = f"{count(len(run.classes), 'class')} ({listed(_short(run.classes), 10)})"
+    names = listed((shortened(name, 24) for name in run.classes), 10)
     told = (
-        f"A classifier of {classes} was learned from {count(bags, 'bag')} of {size} "
-        f"instances, {instances:,} in all, of which only the class proportions were used."
+        f"A classifier of {count(len(run.classes), 'class')} ({names}) was trained on "
+        f"{count(len(sizes), 'bag')} of {size} instances, {sum(sizes):,} in all. Only the class "
+        "proportions of the bags were used."
     )
     return [told]
 
 
-def _short(names: Iterable[str]) -> list[str]:
-    return [shortened(name, 24) for name in names]
-
-
 def _of_training(run: RunRead) -> list[str]:
-    early = run.epochs < run.epochs_wanted and run.is_finished
-    epochs = f"{run.epochs:,} epochs" if run.epochs > 1 else "1 epoch"
-    if run.epochs < run.epochs_wanted:
-        epochs = f"{run.epochs:,} of {run.epochs_wanted:,} epochs"
-    device = run.config.get("resolved", {}).get("device")
-    where = f" on {device}" if device else ""
     found = [f"Method: {method_in_words(run.config)}."]
     network = network_in_words(run)
     if network is not None:
         found.append(f"Network: {network}.")
-    took = "Training took" if run.is_finished else "So far it took"
+    epochs = count(run.epochs, "epoch")
+    if run.epochs < run.epochs_wanted:
+        epochs = f"{run.epochs:,} of {run.epochs_wanted:,} epochs"
+    device = run.config.get("resolved", {}).get("device")
+    where = f" on {device}" if device else ""
+    took = "Training took" if run.is_finished else "So far training took"
     found.append(f"{took} {epochs} and {duration(run.total_seconds)}{where}.")
-    if early:
+    if run.epochs < run.epochs_wanted and run.is_finished:
         patience = run.config["train"].get("patience")
         found.append(
             "It stopped early: the validation error had not improved"
@@ -188,65 +177,63 @@ def _of_training(run: RunRead) -> list[str]:
 def _of_result(run: RunRead) -> list[str]:
     found = []
     if run.is_validated:
-        error = float(run.selected["valid_error"])
-        chosen = "was selected, for" if run.is_finished else "is the best so far, with"
+        error, chosen = float(run.selected["valid_error"]), "was selected: it has"
         found.append(
-            f"Epoch {run.selected['epoch']:,} {chosen} the least validation proportion "
-            f"error: {error:.4f}. That share of a validation bag is, on average, given to the "
-            "wrong class."
+            f"Epoch {run.selected['epoch']:,} {chosen if run.is_finished else 'so far has'} the "
+            f"lowest validation proportion error, {error:.4f}. On average, that share of a "
+            "validation bag is assigned to the wrong class."
         )
-        guess = run.error_of_guessing("valid")
+        guess = run.error_of_mean("valid")
         if guess is not None:
-            found[-1] += (
-                " Saying of every bag that it is like the mean of the training bags would give "
+            found.append(
+                "Predicting the mean of the training bags for every bag would have an error of "
                 f"{guess:.4f}."
             )
-    known = {name: run.accuracy(name) for name in ("test", "valid", "train")}
-    told = [f"{percent(a)} on the {SETS[n]} bags" for n, a in known.items() if a is not None]
+    known = {of: run.accuracy(of) for of in SETS}
+    told = [f"{percent(a)} on the {SETS[of]} bags" for of, a in known.items() if a is not None]
     if told:
-        found.append(f"Accuracy of single instances: {listed(told)}.")
+        found.append(f"Accuracy on single instances: {listed(told)}.")
     return found
 
 
 def notices(run: RunRead) -> list[tuple[str, str]]:
-    """Tell what to be careful about, each with a command that helps, or with none."""
+    """List what to be careful about, each with a command that continues the run, or with none."""
     found: list[tuple[str, str]] = []
     resume = f"apportion train --resume {shlex.quote(str(run.folder))}" if run.by_command else ""
-    again = "goes on." if run.by_command else "The same call of fit, with this folder, goes on."
     if not run.is_finished:
         done = f"Not finished: {run.epochs:,} of {run.epochs_wanted:,} epochs."
-        found.append((f"{done} {again}" if not resume else done, resume))
-    elif not run.outcomes:
-        what = "All epochs are done, but what they led to (outcome.safetensors) is not there, so "
-        found.append((f"{what}nothing is told of bags and instances.", resume))
+        again = "To continue, call fit again with this folder."
+        found.append((done if resume else f"{done} {again}", resume))
+    elif not run.evaluations:
+        missing = "All epochs are done, but evaluation.safetensors is missing: bags and instances "
+        found.append((f"{missing}cannot be shown.", resume))
     if not run.is_validated:
-        which = "The last epoch was taken" if run.is_finished else "The last epoch is shown"
-        found.append((f"There were no validation bags to select an epoch by. {which}.", ""))
+        which = "was kept" if run.is_finished else "is shown"
+        found.append((f"There were no validation bags. The last epoch {which}.", ""))
     elif run.is_finished and run.selected["epoch"] == run.epochs == run.epochs_wanted > 1:
-        text = "The validation error was least in the last epoch: more epochs may lower it further."
-        found.append((text, ""))
-    guess, error = run.error_of_guessing("valid"), run.error("valid")
+        lowest = "The validation error was lowest in the last epoch: more epochs may lower it."
+        found.append((lowest, ""))
+    guess, error = run.error_of_mean("valid"), run.error("valid")
     if guess is not None and error is not None and error >= guess:
-        text = "On the validation bags the model is no better than saying the same of every bag."
+        text = "On the validation bags the model is no better than the mean of the training bags."
         found.append((text, ""))
-    if run.outcomes and run.with_truth is None:
-        text = "The classes of single instances are not known, so no accuracy can be told."
-        found.append((text, ""))
+    if run.evaluations and run.with_truth is None:
+        found.append(("The classes of instances are not known, so there is no accuracy.", ""))
     elif run.with_truth == "train":
-        text = "Accuracy is known on the training bags only, whose proportions were learned from."
+        text = "Accuracy is known on the training bags only, whose proportions were used."
         found.append((text, ""))
     return found
 
 
 def commands(run: RunRead) -> list[tuple[str, str]]:
-    """Give the commands that do it again, each with what it does, if the command line did it."""
+    """List the commands that repeat a run of the command line, each after what it does."""
     if not run.by_command:
         return []
     folder = shlex.quote(str(run.folder))
     config = shlex.quote(str(run.folder / "config.toml"))
     found = [
-        ("train it again, in another folder", f"apportion train {config} --out runs/again"),
-        ("make this page again", f"apportion report {folder} --force"),
+        ("train again, in another folder", f"apportion train {config} --out runs/again"),
+        ("write this page again", f"apportion report {folder} --force"),
     ]
-    resume = ("go on", f"apportion train --resume {folder}")
+    resume = ("continue", f"apportion train --resume {folder}")
     return found if run.is_finished else [resume, *found]

@@ -1,28 +1,33 @@
 """A run: one training, as a folder of plain files.
 
-    config.toml              how it is trained
-    log.jsonl                what happened, a line an epoch
-    checkpoint.safetensors   all that is needed to go on
+    config.toml              the options of the training
+    log.jsonl                one JSON record per epoch
+    checkpoint.safetensors   everything that is needed to continue
     model.safetensors        the selected model;  last.safetensors: that of the last epoch
-    outcome.safetensors      what the selected model makes of the bags, for the report
+    evaluation.safetensors   evaluation of the selected model on each set of bags
+    report.html              the report, if one was written
+    tensorboard              a folder of event files, if they were asked for
     lock                     held by the process that trains
 
-A file is replaced in one step or not at all (`apportion.files`). The log alone is appended to; a
-checkpoint says how much of it counts. The format version in config.toml is that of the log, too.
+A file is replaced in one step or not at all (`apportion.files`). Only the log is appended to; the
+checkpoint says how many of its records count. The format version in config.toml is also that of
+the log; safetensors files carry their own (`apportion.runs.header`).
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
+from safetensors import SafetensorError
 
-from apportion.errors import RunError
+from apportion.errors import RunError, count
 from apportion.files import (
+    UNFINISHED,
     append_line,
     read_lines,
     read_toml,
@@ -36,19 +41,24 @@ __all__ = [
     "Run",
 ]
 
-FORMAT_VERSION = 1  # of every file in a run's folder
-MAKE_ROOM = "Make room on the disk, and run again: training goes on from the last checkpoint."
+FORMAT_VERSION = 2  # of every file in a run's folder
+MAKE_ROOM = "Make room on the disk and run again: training continues from the last checkpoint."
 
 
 class Run:
-    """The folder of one training, which goes on from where it was left.
+    """The folder of one training, which continues from where it stopped.
 
     Parameters
     ----------
     folder : path
         It need not exist yet.
     about : mapping of mappings, optional
-        Further sections for the config.toml of a new run: where its data are, say.
+        Further sections for the config.toml of a new run: where its data are, for example.
+
+    Attributes
+    ----------
+    files : tuple of paths
+        Everything that the folder of a run may hold: nothing else is ever removed.
 
     Examples
     --------
@@ -71,19 +81,40 @@ class Run:
         self.checkpoint = self.folder / "checkpoint.safetensors"
         self.model = self.folder / "model.safetensors"
         self.last = self.folder / "last.safetensors"
-        self.outcome = self.folder / "outcome.safetensors"
-        self.files = (self.config, self.log, self.checkpoint, self.model, self.last, self.outcome)
-        self._lock = FileLock(self.folder / "lock", timeout=0)
+        self.evaluation = self.folder / "evaluation.safetensors"
+        self.report = self.folder / "report.html"
+        self.tensorboard = self.folder / "tensorboard"
+        self.lock = self.folder / "lock"
+        self._of_training = (
+            self.config,
+            self.log,
+            self.checkpoint,
+            self.model,
+            self.last,
+            self.evaluation,
+        )
+        self.files = (*self._of_training, self.report, self.tensorboard, self.lock)
+        self._lock = FileLock(self.lock, timeout=0)
+
+    def foreign(self) -> list[Path]:
+        """List what is in the folder but not of a run; unfinished files of a run are its own."""
+        unfinished = tuple(f"{path.name}." for path in self.files)
+        return sorted(
+            path
+            for path in self.folder.glob("*")
+            if path not in self.files
+            and not (path.name.startswith(unfinished) and path.name.endswith(UNFINISHED))
+        )
 
     def settings(self) -> dict[str, Any]:
-        """Read config.toml, that of a run: its sections [train] and [method] are there.
+        """Read config.toml, and check that it has the sections [train] and [method] of a run.
 
         Raises
         ------
         RunError
-            If there is none, or it is not that of a run, or one of another format.
+            If it is missing, is not that of a run, or is of another format.
         """
-        remedy = "Pass the folder of a run, which apportion train or fit has made."
+        remedy = "Pass the folder of a run, which apportion train or fit has created."
         if not self.config.is_file():
             there = "is not a run folder: it has no config.toml"
             raise RunError(
@@ -91,7 +122,7 @@ class Run:
             )
         read = read_toml(self.config, RunError, remedy)
         try:
-            is_one = read["train"]["epochs"] >= 1 and "class" in read["method"]
+            is_one = read["train"]["epochs"] >= 1 and bool({"name", "class"} & {*read["method"]})
             version = read["format"]
         except (KeyError, TypeError):
             is_one, version = False, None
@@ -107,9 +138,9 @@ class Run:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep every other process out. A process that dies, however it dies, lets go.
+        """Keep every other process out. The lock of a process that dies is released.
 
-        Whoever holds it may hold it again, by the same `Run`.
+        The holder may take it again through the same `Run`.
         """
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -125,7 +156,7 @@ class Run:
                 "Pass a folder that you may write to, or one that does not exist yet.",
             ) from error
         try:
-            for path in self.files:
+            for path in self._of_training:  # a report may be on its way into the folder
                 remove_unfinished(path)
             yield
         finally:
@@ -138,23 +169,31 @@ class Run:
 
     def records(self) -> list[dict[str, Any]]:
         """Read the log, except a last line that is not finished."""
-        return read_lines(self.log, RunError, "Restore it from a copy, or train in another folder.")
+        remedy = "Restore it from a copy, or train in another folder."
+        records = read_lines(self.log, RunError, remedy)
+        for number, record in enumerate(records, start=1):
+            if not isinstance(record, dict):
+                raise RunError(f"{self.log} is damaged: line {number:,} is not a record.", remedy)
+        return records
 
-    def log_bytes(self) -> int:
-        """Give the length of the log."""
-        return self.log.stat().st_size if self.log.exists() else 0
-
-    def rewind(self, n_bytes: int) -> None:
-        """Cut the log back to what a checkpoint knows of."""
-        if self.log_bytes() < n_bytes:
+    def rewind(self, n_records: int) -> None:
+        """Cut the log back to its first records, those that a checkpoint knows of."""
+        *lines, rest = self.log.read_bytes().split(b"\n") if self.log.exists() else [b""]
+        lines += [rest] if rest else []
+        if len(lines) < n_records:
             raise RunError(
-                f"{self.log} has {self.log_bytes():,} bytes, but the checkpoint was saved when it "
-                f"had {n_bytes:,}.",
-                "Put the log back as it was, or start again in another folder.",
+                f"{self.log} has {count(len(lines), 'line')}, but the checkpoint was saved after "
+                f"{count(n_records, 'epoch')}.",
+                "Restore the log as it was, or train in another folder.",
             )
-        if self.log.exists():
-            os.truncate(self.log, n_bytes)
+        if len(lines) > n_records:
+            os.truncate(self.log, sum(len(line) + 1 for line in lines[:n_records]))
 
-    def replacing(self, path: Path) -> AbstractContextManager[Path]:
+    @contextmanager
+    def replacing(self, path: Path) -> Iterator[Path]:
         """Yield a path to write to, and put what was written in the place of a file in one step."""
-        return replacing(path, RunError, MAKE_ROOM)
+        with replacing(path, RunError, MAKE_ROOM) as beside:
+            try:
+                yield beside
+            except SafetensorError as error:  # what the operating system said is only in its text
+                raise OSError(str(error)) from error

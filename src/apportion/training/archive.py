@@ -15,9 +15,10 @@ import torch
 from apportion.errors import RunError
 from apportion.files import as_toml, read_toml
 from apportion.methods.base import describe
-from apportion.runs.run import Run
+from apportion.model.model import Model, describe_parts
+from apportion.runs.evaluation import plain_names, save_evaluations
+from apportion.runs.run import FORMAT_VERSION, Run
 from apportion.training import checkpoint
-from apportion.training.evaluate import plain_names, save_outcomes
 from apportion.training.session import Session
 
 log = logging.getLogger("apportion")
@@ -41,12 +42,7 @@ class Archive:
             return
         with self.run.locked():
             if self.run.checkpoint.exists():
-                self.saved = checkpoint.load(self.run.checkpoint)
-                if "identity" not in self.saved[1]:
-                    raise RunError(
-                        f"{self.run.checkpoint} is no checkpoint: it holds a model alone.",
-                        "Put the checkpoint back, or train in another folder.",
-                    )
+                self.saved = checkpoint.load(self.run.checkpoint, "checkpoint")
             yield
 
     @property
@@ -65,7 +61,7 @@ class Archive:
         (tensors, scalars), self.saved = self.saved, None
         self._check_identity(self.run, scalars["identity"])
         _check_model(self.run, session, tensors["model"])
-        self.run.rewind(scalars["log_bytes"])
+        self.run.rewind(scalars["epoch"])
         session.net.load_state_dict(tensors["model"])
         try:
             checkpoint.load_optimizer(
@@ -79,16 +75,16 @@ class Archive:
         session.supervision.load_state_dict(tensors.get("method", {}))
         history = session.history
         history.records.extend(self.run.records())
-        if history.epoch != scalars["epoch"]:
+        if history.n_epochs != scalars["epoch"]:
             raise RunError(
-                f"{self.run.log} has {history.epoch} epochs, but the checkpoint "
+                f"{self.run.log} has {history.n_epochs} epochs, but the checkpoint "
                 f"{scalars['epoch']}.",
                 "Put the log back as it was, or start again in another folder.",
             )
         if scalars["best_epoch"] is not None:
             history.best_epoch, history.best_error = scalars["best_epoch"], scalars["best_error"]
-        history.selected = {k: v.to(session.device) for k, v in tensors.get("best", {}).items()}
-        log.info("Going on after epoch %d of %s.", history.epoch, self.run.folder)
+        session.selected = {k: v.to(session.device) for k, v in tensors.get("best", {}).items()}
+        log.info("Going on after epoch %d of %s.", history.n_epochs, self.run.folder)
         return True
 
     def save(self, session: Session) -> None:
@@ -97,7 +93,7 @@ class Archive:
             return
         history = session.history
         self.run.append(history.records[-1])
-        if history.epoch % session.config.checkpoint_every == 0 or session.is_finished():
+        if history.n_epochs % session.config.checkpoint_every == 0 or session.is_finished():
             self.save_checkpoint(session)
 
     def save_checkpoint(self, session: Session) -> None:
@@ -107,42 +103,40 @@ class Archive:
         history = session.history
         tensors = {
             "model": session.net.state_dict(),
-            "best": history.selected,
+            "best": session.selected,
             "optimizer": checkpoint.optimizer_tensors(session.optimizer),
             "method": session.supervision.state_dict(),
         }
         scalars = {
-            "epoch": history.epoch,
+            "epoch": history.n_epochs,
             "best_epoch": history.best_epoch,
             "best_error": None if history.best_epoch is None else history.best_error,
-            "log_bytes": self.run.log_bytes(),
             "threads": torch.get_num_threads(),
             "optimizer": checkpoint.optimizer_scalars(session.optimizer),
             "identity": self.identity,
+            "columns": None if session.train.columns is None else session.train.columns.to_dict(),
         }
-        checkpoint.save(self.run, self.run.checkpoint, tensors, scalars)
+        checkpoint.save(self.run, self.run.checkpoint, "checkpoint", tensors, scalars)
 
     def save_models(self, session: Session) -> None:
-        """Save the selected and the last weights, and what the selected ones make of the bags."""
+        """Save the selected and the last model, and the evaluation of the selected one."""
         if self.run is None:
             return
-        history = session.history
-        train = session.train
-        instance = [{"shape": list(p.shape[1:]), "dtype": _name(p.dtype)} for p in train.parts]
-        recipe = getattr(session.net, "recipe", None)
+        history, train = session.history, session.train
         for path, weights, epoch in (
-            (self.run.model, history.selected, history.best_epoch or history.epoch),
-            (self.run.last, history.last, history.epoch),
+            (self.run.model, session.selected, history.best_epoch or history.n_epochs),
+            (self.run.last, session.last, history.n_epochs),
         ):
-            about = {
-                "epoch": epoch,
-                "classes": plain_names(train.classes),
-                "recipe": recipe,  # how to build the net again, if it is one of this library
-                "parts": instance,
-            }
-            checkpoint.save(self.run, path, {"": weights}, about)
-        if not self.run.outcome.exists():  # it is written once: a finished run learns no more
-            save_outcomes(self.run, train.classes, session.outcomes())
+            model = Model(
+                session.net,
+                plain_names(train.classes),
+                describe_parts(train),
+                columns=train.columns,
+                epoch=epoch,
+            )
+            model.save(path, weights=weights)
+        if not self.run.evaluation.exists():  # it is written once: a finished run learns no more
+            save_evaluations(self.run, train.classes, session.evaluations())
 
     def _begin(self, run: Run, session: Session) -> None:
         """Write down how a new run is trained."""
@@ -161,7 +155,7 @@ class Archive:
             "threads": torch.get_num_threads(),
             "torch": torch.__version__,
         }
-        text = f"format = {checkpoint.FORMAT_VERSION}\n\n[train]\n{session.config.to_toml()}"
+        text = f"format = {FORMAT_VERSION}\n\n[train]\n{session.config.to_toml()}"
         text += f"\n[method]\n{as_toml(describe(session.method))}"
         text += "\n# What followed from data and machine: for readers, and never read again.\n"
         text += f"[resolved]\n{as_toml(resolved)}"

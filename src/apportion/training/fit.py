@@ -31,7 +31,8 @@ from apportion.runs.run import Run
 from apportion.training.archive import Archive
 from apportion.training.checks import check_types
 from apportion.training.progress import Stopwatch, brief, progress_bars, readable
-from apportion.training.session import History, Session
+from apportion.training.history import History
+from apportion.training.session import Session
 
 __all__ = ["fit", "train_one"]
 
@@ -132,7 +133,7 @@ def train_one(
             session.begin()
 
         while not session.is_finished():
-            epoch = session.history.epoch + 1
+            epoch = session.history.n_epochs + 1
             record: dict[str, Any] = {"epoch": epoch}
             clock = Stopwatch(device)
             with session.turn():

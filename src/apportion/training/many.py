@@ -29,7 +29,7 @@ from apportion.runs.run import Run
 from apportion.training.checks import check_types
 from apportion.training.fit import train_one
 from apportion.training.progress import progress_bars
-from apportion.training.session import History
+from apportion.training.history import History
 
 __all__ = ["Job", "fit_many"]
 

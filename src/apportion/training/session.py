@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -23,42 +21,16 @@ from apportion.metrics import bag_means, proportion_error, share_equal
 from apportion.nets.augment import augmented
 from apportion.nets.build import move_to
 from apportion.randomness import OwnGenerators
+from apportion.runs.evaluation import Evaluation
 from apportion.training.checks import check_batch, check_input
-from apportion.training.evaluate import Outcome, measure
+from apportion.training.evaluate import evaluate
+from apportion.training.history import History
 
 log = logging.getLogger("apportion")
 
 Weights = dict[str, Tensor]
 
 WORTH_COMPILING = 50_000  # steps that together save what compiling takes
-
-
-@dataclass(eq=False)
-class History:
-    """What happened: the record of every epoch, and what came out."""
-
-    records: list[dict[str, Any]] = field(default_factory=list)  # as in log.jsonl
-    best_epoch: int | None = None  # the selected one; None where there was no validation
-    best_error: float = math.inf  # its validation proportion error
-    selected: Weights = field(default_factory=dict)  # that epoch's weights, or the last ones
-    last: Weights = field(default_factory=dict)
-    labels: Tensor | None = None  # (N,) the last pseudo labels, as positions in `Bags.classes`
-
-    @property
-    def epoch(self) -> int:
-        """The last epoch."""
-        return len(self.records)
-
-    def __getitem__(self, name: str) -> list[Any]:
-        """Return one number of every epoch: ``history["loss"]``; None if an epoch lacks it."""
-        if name not in {key for record in self.records for key in record}:
-            known = ", ".join(self.records[-1]) if self.records else "nothing"
-            raise KeyError(f"{name!r} is not in the records, which have {known}")
-        return [record.get(name) for record in self.records]
-
-    def __repr__(self) -> str:
-        chosen = "no selection" if self.best_epoch is None else f"epoch {self.best_epoch} selected"
-        return f"History({self.epoch} epochs, {chosen})"
 
 
 class Session:
@@ -80,6 +52,8 @@ class Session:
         self.precision = precision_for(config.precision, self.device)
         self.train, self.valid, self.test = train, valid, test
         self.history = History()
+        self.selected: Weights = {}  # of the selected epoch
+        self.last: Weights = {}  # of the last one, when training has ended
         self.generators = OwnGenerators(device)
         self.generators.reseed(config.seed, 0)
         with self.generators:
@@ -156,9 +130,9 @@ class Session:
         """Tell whether the epochs are over, or the validation error has stopped improving."""
         best, patience = self.history.best_epoch, self.config.patience
         stopped = (
-            best is not None and patience is not None and self.history.epoch - best >= patience
+            best is not None and patience is not None and self.history.n_epochs - best >= patience
         )
-        return stopped or self.history.epoch >= self.config.epochs
+        return stopped or self.history.n_epochs >= self.config.epochs
 
     def turn(self) -> AbstractContextManager[None]:
         """Have torch's generators, and what else is one for a process, for an epoch.
@@ -241,7 +215,7 @@ class Session:
             if not confidence.isfinite().all():
                 raise self._diverged(
                     f"the confidences of the {'validation' if name == 'valid' else name} "
-                    f"instances are not finite after epoch {self.history.epoch + 1}"
+                    f"instances are not finite after epoch {self.history.n_epochs + 1}"
                 )
             predicted = bag_means(confidence, instances.offsets)
             found[f"{name}_error"] = proportion_error(instances.proportions, predicted)
@@ -265,25 +239,27 @@ class Session:
         history.records.append(record)
         if self.valid is not None and record["valid_error"] < history.best_error:
             history.best_epoch, history.best_error = record["epoch"], record["valid_error"]
-            history.selected = _copy(self.net)
+            self.selected = _copy(self.net)
 
     def finish(self) -> History:
         """Leave the selected weights in the net, and no gradients."""
         self.optimizer.zero_grad(set_to_none=True)  # they lie in the memory of the graphs
-        history = self.history
-        history.last = _copy(self.net)
-        history.selected = history.selected or history.last
+        self.last = _copy(self.net)
+        self.selected = self.selected or self.last
         if self.supervision.labels is not None:
-            history.labels = self.supervision.labels.cpu()
-        self.net.load_state_dict(history.selected)
+            self.history.labels = self.supervision.labels.cpu().numpy()
+        self.net.load_state_dict(self.selected)
         self.net.eval()
-        return history
+        return self.history
 
-    def outcomes(self) -> dict[str, Outcome]:
-        """Evaluate the net on every set of bags."""
+    def evaluations(self) -> dict[str, Evaluation]:
+        """Evaluate the model on each set of bags."""
         sets = [("train", self.on_train, self.train), *self._held_out()]
         with self.generators:
-            return {name: measure(bags, self._confidence(placed)) for name, placed, bags in sets}
+            return {
+                name: evaluate(bags, self._confidence(placed).cpu().numpy())
+                for name, placed, bags in sets
+            }
 
     def _diverged(self, what: str) -> RunError:
         return RunError(

@@ -32,7 +32,7 @@ from apportion.study.reproduce.paper import Cell, Paper
 from apportion.study.reproduce.schedule import duration, next_group, predicted
 from apportion.study.results import provenance
 from apportion.training.many import Job, fit_many
-from apportion.training.session import History
+from apportion.training.history import History
 
 __all__ = ["READERS", "run"]
 

@@ -1,0 +1,250 @@
+r"""Charts of one value per epoch: learning curves, regret and time.
+
+The bound beside the regret is :math:`E[R_T] = O(|B| \sqrt{T \ln |Y|})` for a bag B, with Y the
+labelings that meet its counts. Per instance and epoch, and never above 1, that is
+min(1, √(ln|Y| / t)). The constant is not known, η is not tuned to T, and the losses depend on the
+labels played: only its shape means something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from apportion.bags.counts import counts_from_proportions
+from apportion.report.drawing import (
+    INK,
+    MUTED,
+    SERIES,
+    Chart,
+    Key,
+    as_svg,
+    canvas,
+    key,
+    look,
+    ring,
+)
+from apportion.report.read import RunRead
+from apportion.report.words import PHASES, duration, percent
+from apportion.runs.evaluation import Evaluation
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["bound_shape", "learning_curves", "log_labelings", "time_chart"]
+
+Floats = NDArray[np.float64]
+
+CURVES = {  # names in the log, and what they are called
+    "Loss": {"loss": ""},
+    "Proportion error": {"valid_error": "validation", "test_error": "test"},
+    "Accuracy": {
+        "valid_accuracy": "validation",
+        "test_accuracy": "test",
+        "label_accuracy": "pseudo labels",
+    },
+    "Labels changed": {"changed": ""},
+}
+CAPTIONS = {
+    "Loss": "The mean over an epoch of what the method minimises. Losses of different methods "
+    "cannot be compared.",
+    "Proportion error": "The share of a bag that is assigned to the wrong class: the total "
+    "variation of given and predicted proportions, averaged over the bags.",
+    "Accuracy": "The true classes of instances are used for evaluation only, never for training.",
+    "Labels changed": "The share of pseudo labels that changed at the end of an epoch.",
+}
+
+
+def learning_curves(runs: Sequence[RunRead]) -> list[Chart]:
+    """Draw what there is: loss, proportion error, accuracy, label changes, and regret.
+
+    A chart of one run has one line per set of bags; of several, one line per run.
+    """
+    charts = []
+    for title, curves in CURVES.items():
+        groups = {title: curves}
+        if len(runs) > 1 and len(curves) > 1:
+            groups = {f"{title}, {label}": {name: label} for name, label in curves.items()}
+        charts += [_curves(runs, own, CAPTIONS[title], chosen) for own, chosen in groups.items()]
+    return [chart for chart in (*charts, _regret(runs)) if chart is not None]
+
+
+def _curves(
+    runs: Sequence[RunRead], title: str, caption: str, curves: dict[str, str]
+) -> Chart | None:
+    several = len(runs) > 1
+    lines = {
+        (run.name if several else label, r if several else c): run.curve(name)
+        for r, run in enumerate(runs)
+        for c, (name, label) in enumerate(curves.items())
+    }
+    lines = {line: values for line, values in lines.items() if len(values)}
+    if not lines:
+        return None
+    shares = not curves.keys() & {"loss", "valid_error", "test_error"}
+    write = percent if shares else "{:.4f}".format
+    told, keys = [], []
+    with canvas() as (figure, axes):
+        for (label, series), values in lines.items():
+            _plot(axes, values, **look(series))
+            keys += [key(label, series)] if label else []
+            known = values[np.isfinite(values)]
+            line = f"{write(float(known[0]))} in the first epoch, {write(float(known[-1]))} in the "
+            told.append(f"{label}: {line}last".removeprefix(": "))
+        if "valid_error" in curves:
+            caption += _mark_selected(axes, runs)
+        _finish(axes, shares=shares)
+        if "accuracy" in title.lower():
+            axes.set_ylim(0, 1)
+        svg = as_svg(figure, title, f"{title} by epoch. {'; '.join(told)}.")
+    return Chart(title, svg, caption, keys)
+
+
+def _plot(axes: Axes, values: Any, **options: Any) -> None:
+    marker = "o" if len(values) == 1 else ""
+    axes.plot(range(1, len(values) + 1), values, marker=marker, **options)
+
+
+def _finish(axes: Axes, *, shares: bool = False) -> None:
+    """Begin the vertical axis at 0 or below, and give both axes few and round ticks."""
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    axes.set_xlabel("epoch")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6, min_n_ticks=1))
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 2.5, 5, 10]))
+    last = axes.dataLim.x1
+    axes.set_xlim(1 - 0.015 * last, last * 1.015)
+    low, high = axes.get_ylim()
+    axes.set_ylim(low if axes.dataLim.y0 < 0 else 0, max(high, 1e-9))
+    if shares:
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g}%"))
+
+
+def _mark_selected(axes: Axes, runs: Sequence[RunRead]) -> str:
+    """Draw a ring around each selected epoch; return what a caption says of them."""
+    selected = [(r, run, run.selected) for r, run in enumerate(runs) if run.is_validated]
+    alone = len(runs) == 1
+    for r, _, record in selected:
+        colour = INK if alone else SERIES[r % len(SERIES)]
+        ring(axes, record["epoch"], float(record["valid_error"]), colour)
+    if not selected:
+        return ""
+    if not alone:
+        epochs = ", ".join(f"{run.name} {record['epoch']:,}" for _, run, record in selected)
+        return f" Rings: the selected epochs ({epochs})."
+    (_, run, record) = selected[0]
+    epoch, error = record["epoch"], float(record["valid_error"])
+    share = (epoch - 1) / max(run.epochs - 1, 1)
+    low = error < 0.25 * axes.get_ylim()[1]
+    axes.annotate(
+        f"epoch {epoch:,} · {error:.4f}",
+        (epoch, error),
+        xytext=(0, 11 if low else -11),
+        textcoords="offset points",
+        ha="right" if share > 0.7 else "left" if share < 0.3 else "center",
+        va="bottom" if low else "top",
+    )
+    return f" The ring marks the epoch of lowest validation error, {epoch:,}."
+
+
+def time_chart(runs: Sequence[RunRead]) -> Chart | None:
+    """Draw the seconds of each epoch: by phase for one run, in all for several."""
+    if len(runs) == 1:
+        lines = [(PHASES.get(name, name), each) for name, each in runs[0].seconds().items()]
+    else:
+        every = ((run.name, zip(*run.seconds().values(), strict=True)) for run in runs)
+        lines = [(name, [sum(epoch) for epoch in epochs]) for name, epochs in every]
+    shown = [(n, name, each) for n, (name, each) in enumerate(lines) if sum(each) > 0]
+    if not shown:
+        return None
+    usual = max(float(np.quantile(each, 0.95)) for _, _, each in shown)
+    slowest = max(max(each) for _, _, each in shown)
+    caption = "Seconds of each epoch."
+    with canvas() as (figure, axes):
+        for number, _, each in shown:
+            _plot(axes, each, **look(number))
+        _finish(axes)
+        if slowest > 2.5 * usual > 0:
+            axes.set_ylim(0, 1.5 * usual)
+            caption += f" The slowest took {duration(slowest)}, which is beyond the chart."
+        middle = "; ".join(f"{name}: median {duration(median(each))}" for _, name, each in shown)
+        svg = as_svg(figure, "time", f"Seconds of each epoch. {middle}.")
+    return Chart("Seconds per epoch", svg, caption, [key(name, n) for n, name, _ in shown])
+
+
+# -------------------------------------------------------------------------------------- regret
+
+
+def log_labelings(evaluation: Evaluation) -> Floats:
+    """Return ln|Y| of each bag: the logarithm of how many labelings have the bag's counts.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace
+    >>> bags = SimpleNamespace(given=np.array([[0.5, 0.5], [1.0, 0.0]]), sizes=np.array([4, 3]))
+    >>> np.exp(log_labelings(bags)).round(6)
+    array([6., 1.])
+    """
+    counts = counts_from_proportions(evaluation.given, evaluation.sizes)
+    factorials = np.cumsum(np.log(np.maximum(np.arange(evaluation.sizes.max() + 1), 1)))
+    logarithms: Floats = factorials[evaluation.sizes] - factorials[counts].sum(axis=1)
+    return logarithms
+
+
+def bound_shape(evaluation: Evaluation, epochs: Floats) -> Floats:
+    """Average min(1, √(ln|Y| / t)) over the instances of all bags, for some epochs t."""
+    kinds, which = np.unique(np.maximum(log_labelings(evaluation), 0), return_inverse=True)
+    weights = np.bincount(which, evaluation.sizes)
+    averaged: Floats = weights @ np.minimum(1, np.sqrt(kinds[:, None] / epochs)) / weights.sum()
+    return averaged
+
+
+def _regret(runs: Sequence[RunRead]) -> Chart | None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    lines = {(n, run): run.curve("regret") for n, run in enumerate(runs)}
+    lines = {line: values for line, values in lines.items() if len(values)}
+    if not lines:
+        return None
+    several, keys, told = len(runs) > 1, [], []
+    known = np.concatenate([values[np.isfinite(values)] for values in lines.values()])
+    logarithmic = bool((known > 0).all()) and len(known) > len(lines)
+    bounded = [run for _, run in lines if "train" in run.evaluations and logarithmic]
+    with canvas() as (figure, axes):
+        for run in bounded:
+            some = np.unique(np.geomspace(1, run.epochs, 60).round())
+            bound = bound_shape(run.evaluations["train"], some)
+            axes.plot(some, bound, color=MUTED, linestyle=(0, (1, 3)))
+        for (number, run), values in lines.items():
+            _plot(axes, values, **look(number))
+            keys.append(key(run.name if several else "realised", number))
+            last = float(values[np.isfinite(values)][-1])
+            told.append(f"{run.name + ': ' if several else ''}{last:.4f} in the last epoch")
+        _finish(axes)
+        if logarithmic:
+            axes.set(xscale="log", yscale="log")
+            axes.autoscale()
+            for axis in (axes.xaxis, axes.yaxis):
+                low, high = axis.get_view_interval()
+                decades = np.log10(high / low)
+                subs = (1,) if decades > 3 else (1, 2, 5) if decades > 0.8 else (1, 2, 3, 4, 6, 8)
+                axis.set_major_locator(LogLocator(subs=subs))
+                axis.set_minor_locator(NullLocator())
+                axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        svg = as_svg(figure, "regret", f"Regret per instance and epoch. {'; '.join(told)}.")
+    caption = (
+        "What the labels cost above the best fixed labels in hindsight, per instance and epoch"
+        + (", on logarithmic axes." if logarithmic else ".")
+    )
+    if bounded:
+        keys.append(Key("shape of the bound", "var(--muted)", "1 3"))
+        caption += (
+            " Dotted: min(1, √(ln|Y| / t)), where |Y| is the number of labelings that meet the "
+            "counts of a bag, averaged over instances. The constant of the bound is not known: "
+            "compare slopes, not heights."
+        )
+    return Chart("Regret", svg, caption, keys if len(keys) > 1 else ())

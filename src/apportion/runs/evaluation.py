@@ -1,0 +1,158 @@
+"""Evaluation of the selected model on each set of bags: the file evaluation.safetensors of a run.
+
+It is computed once, when training ends, so that a report needs neither the data nor the network.
+For each set of bags it has the given and the predicted proportions; where the truth is known, the
+confusion of classes and the calibration of confidences; and the instances that the model is least
+sure of.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import save_file
+
+from apportion.errors import RunError
+from apportion.runs.header import RESTORE, metadata, opened
+from apportion.runs.run import Run
+
+__all__ = ["BINS", "Evaluation", "Unsure", "plain_names", "read_evaluations", "save_evaluations"]
+
+BINS = 20  # of confidence, in the calibration
+KIND = "evaluation"
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Unsure:
+    """Instances whose two likeliest classes are nearest to each other, the least sure first."""
+
+    rows: Ints  # (k,) of x, each once
+    bags: Ints  # (k,) positions of their bags
+    confidence: Floats  # (k, C)
+    truth: Ints | None  # (k,) positions of classes
+    x: tuple[NDArray[Any], ...]  # the instances as stored, one array per part
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """Evaluation of the selected model on one set of bags."""
+
+    ids: list[Any]  # the names of the n bags
+    sizes: Ints  # (n,)
+    given: Floats  # (n, C) proportions
+    predicted: Floats  # (n, C) mean confidences
+    confusion: Ints | None  # (C, C) instances, by true class and likeliest class
+    calibration: Floats | None  # (BINS, 3) instances, their summed confidence, how many are right
+    unsure: Unsure
+
+
+def plain_names(names: Any) -> list[Any]:
+    """Return names as JSON keeps them: strings and numbers as they are, all others as strings."""
+    plain = (name.item() if isinstance(name, np.generic) else name for name in names)
+    return [name if isinstance(name, bool | int | float | str) else str(name) for name in plain]
+
+
+def save_evaluations(run: Run, classes: Any, evaluations: Mapping[str, Evaluation]) -> None:
+    """Write the evaluation of each set of bags into the folder of a run."""
+    content = {"classes": plain_names(classes), "sets": list(evaluations)}
+    arrays = {
+        f"{of}.{name}": np.ascontiguousarray(array)
+        for of, evaluation in evaluations.items()
+        for name, array in _arrays(evaluation).items()
+        if array is not None
+    }
+    with run.replacing(run.evaluation) as beside:
+        save_file(arrays, beside, metadata(KIND, content))
+
+
+def _arrays(evaluation: Evaluation) -> dict[str, NDArray[Any] | None]:
+    unsure = evaluation.unsure
+    ids = json.dumps(evaluation.ids).encode()  # a header has no room for millions of names
+    return {
+        "ids": np.frombuffer(ids, np.uint8),
+        "sizes": evaluation.sizes,
+        "given": evaluation.given,
+        "predicted": evaluation.predicted,
+        "confusion": evaluation.confusion,
+        "calibration": evaluation.calibration,
+        "unsure.rows": unsure.rows,
+        "unsure.bags": unsure.bags,
+        "unsure.confidence": unsure.confidence,
+        "unsure.truth": unsure.truth,
+        **{f"unsure.x{number}": part for number, part in enumerate(unsure.x)},
+    }
+
+
+def read_evaluations(run: Run) -> tuple[list[Any], dict[str, Evaluation]]:
+    """Read the classes, and the evaluations of "train", "valid" and "test", those there are.
+
+    A run that has not ended has none.
+
+    Raises
+    ------
+    RunError
+        If the file is damaged or not an evaluation.
+    """
+    if not run.evaluation.exists():
+        return [], {}
+    with opened(run.evaluation, KIND) as (file, header):
+        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    try:
+        classes, n_classes = header["classes"], len(header["classes"])
+        return classes, {of: _read(arrays, of, n_classes) for of in header["sets"]}
+    except (KeyError, TypeError, ValueError) as error:
+        problem = f"{run.evaluation} is damaged: {type(error).__name__} {error}."
+        raise RunError(problem, RESTORE) from error
+
+
+def _read(arrays: Mapping[str, NDArray[Any]], of: str, n_classes: int) -> Evaluation:
+    own = {
+        name.removeprefix(f"{of}."): a for name, a in arrays.items() if name.startswith(f"{of}.")
+    }
+    ids = json.loads(own.pop("ids").tobytes())
+    n, k = len(ids), len(own["unsure.rows"])
+    parts = sum(name.startswith("unsure.x") for name in own)
+    shapes: dict[str, tuple[str, Sequence[int]]] = {
+        "sizes": ("i", (n,)),
+        "given": ("f", (n, n_classes)),
+        "predicted": ("f", (n, n_classes)),
+        "confusion": ("i", (n_classes, n_classes)),
+        "calibration": ("f", (BINS, 3)),
+        "unsure.rows": ("i", (k,)),
+        "unsure.bags": ("i", (k,)),
+        "unsure.confidence": ("f", (k, n_classes)),
+        "unsure.truth": ("i", (k,)),
+    }
+    for name, (kind, shape) in shapes.items():
+        if name in own and (own[name].dtype.kind, own[name].shape) != (kind, shape):
+            raise ValueError(f"{of}.{name} is {own[name].dtype} of shape {own[name].shape}")
+    for number in range(parts):
+        if len(own[f"unsure.x{number}"]) != k:
+            raise ValueError(f"{of}.unsure.x{number} has {len(own[f'unsure.x{number}'])} rows")
+    below = {"unsure.bags": n, "unsure.truth": n_classes}
+    for name, limit in below.items():
+        if name in own and not ((own[name] >= 0) & (own[name] < limit)).all():
+            raise ValueError(f"{of}.{name} is beyond its {limit} names")
+    return Evaluation(
+        ids=ids,
+        sizes=own["sizes"],
+        given=own["given"],
+        predicted=own["predicted"],
+        confusion=own.get("confusion"),
+        calibration=own.get("calibration"),
+        unsure=Unsure(
+            rows=own["unsure.rows"],
+            bags=own["unsure.bags"],
+            confidence=own["unsure.confidence"],
+            truth=own.get("unsure.truth"),
+            x=tuple(own[f"unsure.x{number}"] for number in range(parts)),
+        ),
+    )
