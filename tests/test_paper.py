@@ -25,6 +25,7 @@ from apportion.bags.bags import Bags
 from apportion.bags.counts import counts_from_proportions
 from apportion.config import TrainConfig
 from apportion.engine.batches import Batch, place
+from apportion.engine.generators import reseed
 from apportion.labels.assign import assign
 from apportion.methods.pi_model import PiModel, ramp
 from apportion.methods.proportion_loss import ProportionLoss
@@ -33,7 +34,7 @@ from apportion.methods.registry import METHODS
 from apportion.methods.vat import VirtualAdversarial
 from apportion.metrics import bag_means, proportion_error, regret
 from apportion.nets.normalized import Normalized
-from apportion.randomness import Purpose, reseed, stream
+from apportion.randomness import Purpose, generator
 from tests.conformance import CPU, train
 
 Array = NDArray[Any]
@@ -258,7 +259,7 @@ def algorithm_1(bags, f, Y, *, T, eta, L, latest=False, seed, batch, learning_ra
 
     def lines_6_to_10(t):
         confidence = in_bags(bags, conf(f, bags))
-        normal = stream(seed, Purpose.PERTURBATION, t).standard_normal((N, C), dtype=np.float32)
+        normal = generator(seed, Purpose.PERTURBATION, t).standard_normal((N, C), dtype=np.float32)
         Z = in_bags(bags, normal)
         R = 0.0
         for i in range(n):  # line 6
@@ -273,7 +274,7 @@ def algorithm_1(bags, f, Y, *, T, eta, L, latest=False, seed, batch, learning_ra
     for t in range(1, T + 1):  # line 4
         sum_of_losses = 0.0
         all_labels = np.concatenate([labels_of(Y_i) for Y_i in Y])
-        order = stream(seed, Purpose.SHUFFLE, t).permutation(N)
+        order = generator(seed, Purpose.SHUFFLE, t).permutation(N)
         for start in range(0, N, batch):  # line 5
             some = order[start : start + batch]
             logits = f(torch.from_numpy(bags.x[bags.index[some]]))

@@ -24,7 +24,7 @@ from apportion.bags.bags import Bags
 from apportion.config import TrainConfig
 from apportion.engine.device import memory_for
 from apportion.engine.feed import Feed, Parts, Resident, Streamed, readable_part
-from apportion.randomness import Purpose, stream
+from apportion.randomness import Purpose, generator
 
 __all__ = ["Batch", "Instances", "Shelf", "Step", "Unit", "even_cuts", "place", "plan"]
 
@@ -93,7 +93,7 @@ class Instances:
 
     def steps(self, unit: Unit, config: TrainConfig, epoch: int) -> Iterator[Step]:
         """Give the steps of an epoch. All but x reaches the device once, not step by step."""
-        shuffle = stream(config.seed, Purpose.SHUFFLE, epoch)
+        shuffle = generator(config.seed, Purpose.SHUFFLE, epoch)
         if unit == "instances":
             position = shuffle.permutation(self.bags.n_instances)
             ends = even_cuts(len(position), config.batch_size)

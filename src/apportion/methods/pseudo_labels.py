@@ -42,7 +42,7 @@ from apportion.errors import BagError, ConfigError
 from apportion.labels.assign import assign
 from apportion.methods.base import Supervision
 from apportion.metrics import regret, share_equal
-from apportion.randomness import Purpose, stream
+from apportion.randomness import Purpose, generator
 
 __all__ = ["OnlinePseudoLabels", "PseudoLabels", "plain_unlikelihood", "unlikelihood"]
 
@@ -219,7 +219,7 @@ def shuffled_counts(bags: Bags, seed: int) -> NDArray[np.int64]:
     """
     classes = np.tile(np.arange(bags.n_classes), bags.n_bags)
     ordered = np.repeat(classes, bags.counts.ravel())
-    keys = stream(seed, Purpose.FIRST_LABELS, epoch=0).random(bags.n_instances)
+    keys = generator(seed, Purpose.FIRST_LABELS, epoch=0).random(bags.n_instances)
     bag = np.repeat(np.arange(bags.n_bags), bags.sizes)
     return ordered[np.lexsort((keys, bag))]
 
@@ -233,7 +233,7 @@ def add_noise(
 
     def perturb(block: int) -> None:
         part = costs[block * BLOCK : (block + 1) * BLOCK]
-        rng = stream(seed, Purpose.PERTURBATION, epoch, block)
+        rng = generator(seed, Purpose.PERTURBATION, epoch, block=block)
         noise = rng.standard_normal(part.shape, dtype=np.float32)
         noise *= np.float32(eta)
         part += noise

@@ -16,13 +16,13 @@ from apportion.bags.bags import Bags
 from apportion.config import TrainConfig
 from apportion.engine.batches import Instances, Shelf, place
 from apportion.engine.device import precision_for, stream_for
+from apportion.engine.generators import OwnGenerators
 from apportion.engine.step import Mode, Stepper
 from apportion.errors import RunError
 from apportion.methods.base import Method, Supervision
 from apportion.metrics import bag_means, proportion_error, share_equal
 from apportion.nets.augment import augmented
 from apportion.nets.build import move_to
-from apportion.randomness import OwnGenerators
 from apportion.training.checks import check_batch, check_input
 from apportion.training.evaluate import Outcome, measure
 
