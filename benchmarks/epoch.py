@@ -224,7 +224,7 @@ def decisions(n_bags, size):
         confidence = (logits + torch.randn_like(logits)).softmax(dim=1)
         times.append(seconds(lambda e=epoch, c=confidence: state.epoch_end(e, c), CPU))
     noise = rng.normal(size=(len(bag), CLASSES))
-    return float(np.median(times[2:])), state.total.numpy() + 5 * noise, bags
+    return float(np.median(times[2:])), state.leader.total + 5 * noise, bags
 
 
 def binary_programme(cost, counts):

@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # the same names, as type checkers read them
     from apportion.estimator.classifier import LLPClassifier as LLPClassifier
     from apportion.labels.assign import Assignment as Assignment
     from apportion.labels.assign import assign as assign
+    from apportion.labels.leader import Leader as Leader
     from apportion.methods.base import Method as Method
     from apportion.methods.base import Supervision as Supervision
     from apportion.methods.pi_model import PiModel as PiModel
@@ -51,6 +52,7 @@ _HOME = {
     "Bags": "bags.bags",
     "History": "training.session",
     "LLPClassifier": "estimator.classifier",
+    "Leader": "labels.leader",
     "Method": "methods.base",
     "OnlinePseudoLabels": "methods.pseudo_labels",
     "PiModel": "methods.pi_model",

@@ -339,7 +339,7 @@ def test_a_fit_that_fails_leaves_what_was_there():
     before = classifier.predict_proba(X)
     other = table.rename(columns={"no": "left", "yes": "right"})
     classifier.set_params(eta=-1)
-    with pytest.raises(ConfigError, match="eta is -1"):
+    with pytest.raises(ConfigError, match="eta must be a number ≥ 0; got -1"):
         classifier.fit(X[:, :2], bags=bags, proportions=other)
     classifier.set_params(eta=None, learning_rate=-1.0)
     with pytest.raises(ConfigError, match="learning_rate is -1"):

@@ -79,7 +79,7 @@ class Instances:
 
     @torch.no_grad()
     def confidence(self, model: nn.Module, precision: torch.dtype, most: int) -> Tensor:
-        """Give conf(x, c, f) of every instance (N, C); each distinct row is computed once."""
+        """Compute conf(x, c, f) of every instance (N, C); each distinct row is computed once."""
         was_training = model.training
         model.eval()
         found = torch.empty(len(self.distinct), self.bags.n_classes, device=self.device)
@@ -90,6 +90,12 @@ class Instances:
                 found[first:end] = model(*x).float().softmax(dim=1)
         model.train(was_training)
         return found.index_select(0, self.inverse)
+
+    def bag_means(self, confidence: Tensor) -> Tensor:
+        """Average the rows of each bag: `apportion.metrics.bag_means` on the device."""
+        # torch's stubs know no keyword arguments of this function.
+        means: Tensor = torch.segment_reduce(confidence.double(), "mean", offsets=self.offsets)
+        return means
 
     def steps(self, unit: Unit, config: TrainConfig, epoch: int) -> Iterator[Step]:
         """Give the steps of an epoch. All but x reaches the device once, not step by step."""

@@ -232,9 +232,8 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return float(accuracy_score(y, self.predict(X), sample_weight=sample_weight))
         x, _ = read_instances(self, X, reset=False)
         known = _known(X, x, y, bags, proportions, self.classes_.tolist())
-        confidence = torch.from_numpy(self._confidence(x)[known.index])
-        found = bag_means(confidence, torch.from_numpy(known.offsets))
-        return -proportion_error(torch.from_numpy(known.proportions), found)
+        found = bag_means(self._confidence(x)[known.index], known.offsets)
+        return -proportion_error(known.proportions, found)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the fitted classifier into one safetensors file, in which there is no pickle."""

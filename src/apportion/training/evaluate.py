@@ -73,7 +73,7 @@ def measure(bags: Bags, confidence: Tensor) -> Outcome:
     array([2, 1, 0])
     """
     confidence = confidence.detach().cpu()
-    predicted = bag_means(confidence, torch.from_numpy(bags.offsets)).numpy()
+    predicted = bag_means(confidence.numpy(), bags.offsets)
     two = confidence.topk(min(2, bags.n_classes), dim=1)
     top, likeliest = two.values[:, 0].double().numpy(), two.indices[:, 0].numpy()
     confusion = calibration = None

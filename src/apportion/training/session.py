@@ -20,7 +20,7 @@ from apportion.engine.generators import OwnGenerators
 from apportion.engine.step import Mode, Stepper
 from apportion.errors import RunError
 from apportion.methods.base import Method, Supervision
-from apportion.metrics import bag_means, proportion_error, share_equal
+from apportion.metrics import accuracy, proportion_error
 from apportion.nets.augment import augmented
 from apportion.nets.build import move_to
 from apportion.training.checks import check_batch, check_input
@@ -243,7 +243,7 @@ class Session:
                     f"the confidences of the {'validation' if name == 'valid' else name} "
                     f"instances are not finite after epoch {self.history.epoch + 1}"
                 )
-            predicted = bag_means(confidence, instances.offsets)
+            predicted = instances.bag_means(confidence)
             found[f"{name}_error"] = proportion_error(instances.proportions, predicted)
             if bags.truth is not None:
                 found[f"{name}_accuracy"] = _accuracy(confidence.argmax(dim=1), bags)
@@ -295,7 +295,7 @@ class Session:
 
 
 def _accuracy(labels: Tensor, bags: Bags) -> float:
-    return share_equal(labels, torch.from_numpy(bags.truth).to(labels.device))
+    return accuracy(labels, torch.from_numpy(bags.truth).to(labels.device))
 
 
 def _copy(model: nn.Module) -> Weights:
