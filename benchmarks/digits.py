@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from apportion.methods.pseudo_labels import OnlinePseudoLabels
+from apportion.methods.pseudo_labels import FPL
 from apportion.methods.registry import METHODS
 from apportion.study.demo import SUPERVISED, trial
 
@@ -30,7 +30,7 @@ RATES = (0, 1 / 400, 2 / 400, 5 / 400, 10 / 400, 20 / 400)  # η / epochs
 def run(job):
     method, seed, n_bags, epochs, eta = job
     logging.getLogger("apportion").setLevel(logging.ERROR)
-    chosen = method if eta is None else OnlinePseudoLabels(eta=eta)
+    chosen = method if eta is None else FPL(eta=eta)
     return 100 * trial(chosen, seed, n_bags=n_bags, epochs=epochs, threads=1).accuracy
 
 

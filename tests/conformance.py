@@ -28,7 +28,8 @@ from apportion.bags.bags import Bags
 from apportion.config import TrainConfig
 from apportion.engine.batches import Instances, Unit, place
 from apportion.errors import ConfigError
-from apportion.methods.base import Method, Supervision, describe
+from apportion.methods.base import Method, Supervision
+from apportion.methods.registry import describe
 from apportion.nets.normalized import Normalized
 from apportion.training.fit import fit
 from apportion.training.session import History

@@ -30,9 +30,9 @@ from apportion.labels.assign import assign
 from apportion.labels.leader import Leader, plain_unlikelihood, regret, unlikelihood
 from apportion.methods.pi_model import PiModel, ramp
 from apportion.methods.proportion_loss import ProportionLoss
-from apportion.methods.pseudo_labels import OnlinePseudoLabels
+from apportion.methods.pseudo_labels import FPL
 from apportion.methods.registry import METHODS
-from apportion.methods.vat import VirtualAdversarial
+from apportion.methods.vat import LLPVAT
 from apportion.metrics import bag_means, proportion_error
 from apportion.nets.normalized import Normalized
 from apportion.randomness import Purpose, generator
@@ -240,7 +240,7 @@ def test_eq_6_is_the_least_of_all_labelings():
 SETTINGS: dict[str, tuple[Any, dict[str, Any]]] = {
     "fpl": (METHODS["fpl"], {"eta": 5 * 4 / 400, "L": eq_2}),
     "fpl-plain": (METHODS["fpl-plain"], {"eta": 5 * 4 / 400, "L": eq_8}),
-    "fpl, much perturbed": (OnlinePseudoLabels(eta=0.8), {"eta": 0.8, "L": eq_2}),
+    "fpl, much perturbed": (FPL(eta=0.8), {"eta": 0.8, "L": eq_2}),
     "greedy": (METHODS["greedy"], {"eta": 0.0, "L": eq_2}),
     "naive": (METHODS["naive"], {"eta": 0.0, "L": eq_2, "latest": True}),
 }
@@ -451,7 +451,7 @@ def sigmoid_ramp_up(step: int, steps: int) -> float:
 def test_the_consistency_weight_ramps_up_over_the_first_two_fifths_of_the_steps():
     for step in range(51):
         assert ramp(torch.tensor(step / 50), 0.4).item() == pytest.approx(sigmoid_ramp_up(step, 50))
-    for method in (PiModel(), VirtualAdversarial()):
+    for method in (PiModel(), LLPVAT()):
         assert (method.weight, method.ramp) == (0.05, 0.4)
 
 
@@ -518,7 +518,7 @@ def adversarial(network: Any, x: Any, d: Any, xi: float, eps: float) -> float:
     return total / len(x)
 
 
-def vat_loss(method: VirtualAdversarial, model: nn.Module, batch: Batch) -> tuple[float, Any]:
+def vat_loss(method: LLPVAT, model: nn.Module, batch: Batch) -> tuple[float, Any]:
     """The code's loss, and the random directions that it began with."""
     state = method.start(tiny_bags(), epochs=1, device=CPU, seed=0)
     logits = model(*batch.x)
@@ -532,14 +532,14 @@ def vat_loss(method: VirtualAdversarial, model: nn.Module, batch: Batch) -> tupl
 def test_llp_vat():
     """At a ξ that float32 resolves well; the next test takes the default's."""
     model, batch = wide_network(), wide_batch(9)
-    loss, d = vat_loss(VirtualAdversarial(xi=1e-2, epsilon=0.7), model, batch)
+    loss, d = vat_loss(LLPVAT(xi=1e-2, epsilon=0.7), model, batch)
     wanted = adversarial(model.network, (batch.x[0] - 50) / 20, d, xi=1e-2, eps=0.7)
     assert loss == pytest.approx(0.05 * wanted, rel=1e-3)
 
 
 def test_llp_vat_with_its_defaults():
     """Two classes and a steep linear network: there ξ = 1e-6 is enough for float32."""
-    method = VirtualAdversarial()
+    method = LLPVAT()
     assert (method.xi, method.epsilon, method.iterations) == (1e-6, 6, 1)
     network = nn.Linear(2, 2)
     with torch.no_grad():

@@ -29,9 +29,9 @@ if TYPE_CHECKING:  # the same names, as type checkers read them
     from apportion.methods.base import Supervision as Supervision
     from apportion.methods.pi_model import PiModel as PiModel
     from apportion.methods.proportion_loss import ProportionLoss as ProportionLoss
-    from apportion.methods.pseudo_labels import OnlinePseudoLabels as OnlinePseudoLabels
+    from apportion.methods.pseudo_labels import FPL as FPL
     from apportion.methods.registry import METHODS as METHODS
-    from apportion.methods.vat import VirtualAdversarial as VirtualAdversarial
+    from apportion.methods.vat import LLPVAT as LLPVAT
     from apportion.runs.run import Run as Run
     from apportion.training.fit import fit as fit
     from apportion.training.many import fit_many as fit_many
@@ -47,6 +47,8 @@ _HOME = {
     "ConfigError": "errors",
     "DataError": "errors",
     "RunError": "errors",
+    "FPL": "methods.pseudo_labels",
+    "LLPVAT": "methods.vat",
     "METHODS": "methods.registry",
     "Assignment": "labels.assign",
     "Bags": "bags.bags",
@@ -54,13 +56,11 @@ _HOME = {
     "LLPClassifier": "estimator.classifier",
     "Leader": "labels.leader",
     "Method": "methods.base",
-    "OnlinePseudoLabels": "methods.pseudo_labels",
     "PiModel": "methods.pi_model",
     "ProportionLoss": "methods.proportion_loss",
     "Run": "runs.run",
     "Supervision": "methods.base",
     "TrainConfig": "config",
-    "VirtualAdversarial": "methods.vat",
     "assign": "labels.assign",
     "counts_from_proportions": "bags.counts",
     "fit": "training.fit",

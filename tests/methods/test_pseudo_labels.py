@@ -11,7 +11,7 @@ from apportion.bags.bags import Bags
 from apportion.engine.batches import Batch
 from apportion.errors import ConfigError
 from apportion.labels.leader import Leader
-from apportion.methods.pseudo_labels import OnlinePseudoLabels
+from apportion.methods.pseudo_labels import FPL
 from apportion.methods.registry import METHODS
 
 CPU = torch.device("cpu")
@@ -23,7 +23,7 @@ SORTED = np.repeat(np.tile(np.arange(3), 4), COUNTS.ravel())  # labels that meet
 
 
 def start(method: Any = None, epochs: int = 10, seed: int = 0, **options: Any) -> Any:
-    method = METHODS[method] if isinstance(method, str) else OnlinePseudoLabels(**options)
+    method = METHODS[method] if isinstance(method, str) else FPL(**options)
     return method.start(SMALL, epochs=epochs, device=CPU, seed=seed, threads=1)
 
 
@@ -107,15 +107,14 @@ def test_a_fresh_start_goes_on_from_the_state():
 )
 def test_settings_that_make_no_sense_are_refused_at_once(option):
     with pytest.raises(ConfigError, match=f"{next(iter(option))} must be"):
-        OnlinePseudoLabels(**option)
+        FPL(**option)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
 def test_labels_on_a_gpu_are_those_of_the_cpu():
     cuda = torch.device("cuda")
     here, there = (
-        OnlinePseudoLabels(eta=4).start(SMALL, epochs=3, device=device, seed=0)
-        for device in (CPU, cuda)
+        FPL(eta=4).start(SMALL, epochs=3, device=device, seed=0) for device in (CPU, cuda)
     )
     labels = there.labels
     for epoch in (1, 2, 3):

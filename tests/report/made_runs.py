@@ -11,8 +11,8 @@ from apportion.runs.run import Run
 from apportion.training.evaluate import BINS, Outcome, Unsure, save_outcomes
 
 METHODS: dict[str, dict[str, Any]] = {
-    "fpl": {"class": "OnlinePseudoLabels", "unlikelihood": "relative", "accumulate": True},
-    "proportion-loss": {"class": "ProportionLoss", "form": "cross-entropy"},
+    "fpl": {"name": "fpl", "unlikelihood": "relative", "accumulate": True},
+    "proportion-loss": {"name": "proportion-loss", "form": "cross-entropy"},
 }
 
 

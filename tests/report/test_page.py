@@ -318,7 +318,7 @@ def test_the_comparison_marks_the_best_where_bags_are_the_same(tmp_path):
     assert [row[header.index("epochs")] for row in rows] == ["9", "5"]
     differing = list(section(page, "comparison").all("table"))[1].rows()[1:]
     assert ["train.epochs", "9", "5"] in differing
-    assert ["method.class", "OnlinePseudoLabels", "ProportionLoss"] in differing
+    assert ["method.name", "fpl", "proportion-loss"] in differing
     assert not any(row[0] == "train.batch_size" for row in differing)
 
 

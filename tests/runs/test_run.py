@@ -218,8 +218,8 @@ def test_a_log_that_cannot_be_written_says_so(opened, monkeypatch):
         (None, "is not a run folder: it has no config.toml"),
         ("[train", "is not valid TOML"),
         ("format = 1", "is not the configuration of a run"),
-        ('format = 1\n[train]\nepochs = "3"\n[method]\nclass = "x"', "is not the configuration"),
-        ('format = 9\n[train]\nepochs = 3\n[method]\nclass = "x"', "of format version 9"),
+        ('format = 1\n[train]\nepochs = "3"\n[method]\nname = "x"', "is not the configuration"),
+        ('format = 9\n[train]\nepochs = 3\n[method]\nname = "x"', "of format version 9"),
     ],
 )
 def test_settings_that_are_none_of_a_run_are_named(tmp_path, text, problem):
@@ -234,7 +234,7 @@ def test_settings_that_are_none_of_a_run_are_named(tmp_path, text, problem):
 def test_settings_are_those_of_the_file(tmp_path):
     run = Run(tmp_path)
     run.config.write_text(
-        'format = 1\n[train]\nepochs = 3\n[method]\nclass = "x"\n[data]\nrows = "é"'
+        'format = 1\n[train]\nepochs = 3\n[method]\nname = "x"\n[data]\nrows = "é"'
     )
     assert run.settings()["data"] == {"rows": "é"}
 

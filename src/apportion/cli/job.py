@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from inspect import signature
 from os import PathLike
 from pathlib import Path
@@ -37,10 +37,9 @@ from apportion.config import PRESETS, TrainConfig
 from apportion.engine.device import device_for
 from apportion.errors import ConfigError, RunError, suggestion
 from apportion.estimator.classifier import FEWEST_HELD_OUT, default_batch_size, default_epochs
-from apportion.estimator.file import METHOD_CLASSES
 from apportion.files import read_toml
 from apportion.methods.base import Method
-from apportion.methods.registry import method_named
+from apportion.methods.registry import method_from
 from apportion.nets.augment import AUGMENTATIONS
 from apportion.nets.build import NETS, build
 from apportion.nets.normalized import Normalized
@@ -101,7 +100,7 @@ class Job:
         columns : Columns, optional
             Those that were learned before, if the run is to go on.
         """
-        method = self._method()  # what is wrong with options is said before anything is read
+        method = method_from(self.method)  # wrong options are told before anything is read
         options = dict(self.model)
         validation = _fraction(options.pop("validation", None))
         net = options.pop("net", NETS_BY_KIND[self.source.kind])
@@ -148,26 +147,6 @@ class Job:
             "weight_decay": 0.1,
         }
         return TrainConfig.from_dict({**(asdict(PRESETS[preset]) if preset else follow), **options})
-
-    def _method(self) -> Method:
-        settings = dict(self.method)
-        kind, name = settings.pop("class", None), settings.pop("name", None)
-        if kind is not None and kind not in METHOD_CLASSES:
-            raise ConfigError(
-                f"[method] has the class {kind!r}.", suggestion(str(kind), METHOD_CLASSES)
-            )
-        method: Any = method_named(name or "fpl") if kind is None else METHOD_CLASSES[kind]()
-        known = [field.name for field in fields(method)] if is_dataclass(method) else []
-        for option, value in settings.items():
-            if isinstance(getattr(method, option, None), bool) and not isinstance(value, bool):
-                raise ConfigError(f"{option} is {value!r}.", "Let it be true or false.")
-            if option not in known:
-                raise ConfigError(
-                    f"the method {name or kind or 'fpl'!r} has no setting {option!r}.",
-                    suggestion(option, known) if known else "Leave it out.",
-                )
-        changed: Method = replace(method, **settings)
-        return changed
 
 
 def read_config(path: Path) -> dict[str, Any]:

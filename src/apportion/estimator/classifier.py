@@ -65,7 +65,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     method : str or Method
-        A name from `apportion.METHODS`, or settings such as ``OnlinePseudoLabels(first="decide")``.
+        A name from `apportion.METHODS`, or settings such as ``FPL(first="decide")``.
     eta : float, optional
         The perturbation of the methods that decide pseudo labels; by default 5 · epochs / 400.
     epochs : int, optional

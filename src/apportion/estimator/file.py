@@ -12,10 +12,9 @@ import numpy as np
 from torch import nn
 
 from apportion.bags.columns import Columns
-from apportion.errors import RunError
+from apportion.errors import ConfigError, RunError
 from apportion.estimator.targets import class_array
-from apportion.methods.base import describe
-from apportion.methods.registry import METHODS
+from apportion.methods.registry import describe, method_from
 from apportion.model.trained import Trained, read_trained
 from apportion.nets.build import from_recipe
 from apportion.runs.run import Run
@@ -28,11 +27,6 @@ log = logging.getLogger("apportion")
 
 KIND = "LLPClassifier"
 PLAIN = bool | int | float | str | None
-
-# The methods whose settings can be read again: those of the library.
-METHOD_CLASSES: dict[str, Any] = {
-    type(method).__name__: type(method) for method in METHODS.values()
-}
 
 
 def save_estimator(estimator: Any, path: str | PathLike[str]) -> None:
@@ -173,27 +167,17 @@ def _parameters(estimator: Any) -> dict[str, Any]:
     }
     if "method" not in found:
         settings = describe(given["method"])
-        known = METHOD_CLASSES.get(settings["class"])
-        if (type(given["method"]), settings) != (known, _again(settings)):
+        try:
+            again = method_from(settings)
+        except ConfigError:  # one of its own, or with arrays
+            again = None
+        if again is None or type(again) is not type(given["method"]):
             log.warning("The method %r cannot be kept in a file.", given["method"])
         else:
             found["method"] = settings
     return found
 
 
-def _again(settings: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What the settings become when they are read; None if they are not those of a method."""
-    try:
-        return describe(_method(settings))
-    except (KeyError, TypeError, ValueError):
-        return None
-
-
-def _method(settings: Mapping[str, Any]) -> Any:
-    options = {name: value for name, value in settings.items() if name != "class"}
-    return METHOD_CLASSES[settings["class"]](**options)
-
-
 def _read_parameters(saved: Mapping[str, Any]) -> dict[str, Any]:
     method = saved.get("method")
-    return {**saved, "method": _method(method)} if isinstance(method, Mapping) else dict(saved)
+    return {**saved, "method": method_from(method)} if isinstance(method, Mapping) else dict(saved)

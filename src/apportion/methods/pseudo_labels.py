@@ -19,11 +19,11 @@ from apportion.engine.batches import Batch, Unit
 from apportion.labels.leader import First, Leader, Unlikelihood, check_settings
 from apportion.methods.base import Supervision
 
-__all__ = ["OnlinePseudoLabels", "PseudoLabels"]
+__all__ = ["FPL", "PseudoLabels"]
 
 
 @dataclass(frozen=True, eq=False)
-class OnlinePseudoLabels:
+class FPL:
     """Pseudo labels that are decided anew after every epoch.
 
     Parameters
@@ -69,7 +69,7 @@ class OnlinePseudoLabels:
 
 
 class PseudoLabels(Supervision):
-    """A leader's labels on a device: the state of `OnlinePseudoLabels` in one run."""
+    """A leader's labels on a device: the state of `FPL` in one run."""
 
     needs_confidence = True
 

@@ -103,14 +103,14 @@ def method_in_words(config: Any, *, brief: bool = False) -> str:
 
     Examples
     --------
-    >>> method_in_words({"method": {"class": "OnlinePseudoLabels"}, "resolved": {"eta": 1.25}})
+    >>> method_in_words({"method": {"name": "fpl"}, "resolved": {"eta": 1.25}})
     'online pseudo labels (Follow the Perturbed Leader, η = 1.25)'
-    >>> method_in_words({"method": {"class": "ProportionLoss", "form": "l1"}})
+    >>> method_in_words({"method": {"name": "proportion-loss", "form": "l1"}})
     'proportion loss (l1)'
     """
     method = config["method"]
-    kind = str(method["class"])
-    if kind == "OnlinePseudoLabels":
+    name = str(method["name"])
+    if name == "fpl":
         eta = config.get("resolved", {}).get("eta", method.get("eta"))
         form = ", plain unlikelihood" if method.get("unlikelihood") == "plain" else ""
         if not method.get("accumulate", True):
@@ -122,10 +122,10 @@ def method_in_words(config: Any, *, brief: bool = False) -> str:
         if brief:
             return f"online pseudo labels{strength}{form}"
         return f"online pseudo labels (Follow the Perturbed Leader{strength}{form})"
-    if kind == "ProportionLoss":
+    if name == "proportion-loss":
         return f"proportion loss ({method.get('form', 'cross-entropy')})"
-    known = {"PiModel": "Π-model with proportion loss", "VirtualAdversarial": "LLP-VAT"}
-    return known.get(kind, kind)
+    known = {"pi-model": "Π-model with proportion loss", "llp-vat": "LLP-VAT"}
+    return known.get(name, name)
 
 
 def network_in_words(run: RunRead) -> str | None:

@@ -14,7 +14,7 @@ import torch
 
 from apportion.errors import RunError
 from apportion.files import as_toml, read_toml
-from apportion.methods.base import describe
+from apportion.methods.registry import describe
 from apportion.runs.run import Run
 from apportion.training import checkpoint
 from apportion.training.evaluate import plain_names, save_outcomes

@@ -62,7 +62,7 @@ def fit(
         Bags to train on, to select by, and to report accuracy on. Labels that they know are used
         for accuracies in the log, and for no decision.
     method : str or Method
-        A name from `apportion.METHODS`, or settings such as ``OnlinePseudoLabels(eta=5)``.
+        A name from `apportion.METHODS`, or settings such as ``FPL(eta=5)``.
     config : TrainConfig, optional
         How to train.
     run : path or Run, optional
