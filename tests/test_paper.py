@@ -36,7 +36,7 @@ from apportion.methods.vat import LLPVAT
 from apportion.metrics import bag_means, proportion_error
 from apportion.nets.normalized import Normalized
 from apportion.randomness import Purpose, generator
-from tests.conformance import CPU, train
+from apportion.testing import CPU, train
 
 Array = NDArray[Any]
 STILL = 1e-30  # a learning rate that leaves every weight as it is

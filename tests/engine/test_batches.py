@@ -24,7 +24,7 @@ from apportion.engine.feed import Resident, Streamed
 from apportion.errors import BagError
 from apportion.methods.registry import METHODS
 from apportion.metrics import bag_means
-from tests.conformance import same, toy_bags, toy_network, train
+from apportion.testing import same, toy_bags, toy_network, train
 
 CPU = torch.device("cpu")
 UNITS: list[Any] = ["instances", "bags"]

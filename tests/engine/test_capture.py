@@ -22,7 +22,7 @@ from apportion.methods.proportion_loss import ProportionLoss, Proportions
 from apportion.nets.augment import augmented
 from apportion.nets.build import build, move_to
 from apportion.nets.normalized import Normalized
-from tests.conformance import config_for, toy_bags, toy_network
+from apportion.testing import config_for, toy_bags, toy_network
 
 CUDA = torch.device("cuda")
 MODES: list[Mode] = ["eager", "captured", "compiled"]

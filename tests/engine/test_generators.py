@@ -12,7 +12,7 @@ from torch import nn
 
 from apportion.engine.generators import OwnGenerators, global_generator, reseed
 from apportion.methods.registry import METHODS
-from tests.conformance import Training, same, toy_bags, toy_network, train
+from apportion.testing import Training, same, toy_bags, toy_network, train
 
 CPU = torch.device("cpu")
 PATIENCE = 20  # seconds until a test that waits for another thread is given up

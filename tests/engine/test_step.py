@@ -23,7 +23,7 @@ from apportion.methods.proportion_loss import ProportionLoss
 from apportion.methods.pseudo_labels import FPL
 from apportion.methods.registry import METHODS
 from apportion.methods.vat import LLPVAT
-from tests.conformance import CPU, instances_of
+from apportion.testing import CPU, instances_of
 
 C = 3
 FORMS = {

@@ -1,4 +1,4 @@
-"""Every method does what every method must: `tests.conformance` says what that is."""
+"""Every method does what every method must: `apportion.testing` says what that is."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -12,7 +12,7 @@ from apportion.methods.base import Supervision
 from apportion.methods.proportion_loss import ProportionLoss
 from apportion.methods.pseudo_labels import FPL
 from apportion.methods.registry import METHODS
-from tests.conformance import CHECKS
+from apportion.testing import METHOD_CHECKS
 
 
 def with_first_labels(bags: Bags) -> FPL:
@@ -55,7 +55,7 @@ GIVEN = {
 }
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("check", METHOD_CHECKS, ids=lambda check: check.__name__)
 @pytest.mark.parametrize("name", GIVEN)
 def test_conformance(name, check):
     check(GIVEN[name])

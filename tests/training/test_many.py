@@ -19,11 +19,11 @@ from torch import nn
 from apportion.errors import BagError, ConfigError
 from apportion.nets.normalized import Normalized
 from apportion.runs.run import Run
+from apportion.testing import config_for, toy_bags, toy_network
 from apportion.training import many
 from apportion.training.fit import fit
 from apportion.training.many import fit_many
 from apportion.training.session import History
-from tests.conformance import config_for, toy_bags, toy_network
 
 PATIENCE = 20  # seconds until a test that waits for another thread is given up
 NOISY = ("fpl", "pi-model", "llp-vat", "proportion-loss")

@@ -1,7 +1,7 @@
 """What a method is: frozen settings, and the state of one run that they start.
 
-A method is added in four steps: one file here, one line in `METHODS`, one test (the conformance
-suite comes free), one row in the documentation.
+A method is added in four steps: one file here, one line in `METHODS`, one test
+(`apportion.testing` checks the rest), one row in the documentation.
 """
 
 from __future__ import annotations
