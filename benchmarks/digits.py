@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from apportion.methods.pseudo_labels import OnlinePseudoLabels
+from apportion.methods.pseudo_labels import FPL
 from apportion.methods.registry import METHODS
 from apportion.study.demo import SUPERVISED, trial
 from apportion.study.results import add_result, provenance, read_results
@@ -33,7 +33,7 @@ def run(job):
     method, seed, n_bags, epochs, eta = job
     logging.getLogger("apportion").setLevel(logging.ERROR)
     torch.set_num_threads(1)
-    chosen = method if eta is None else OnlinePseudoLabels(eta=eta)
+    chosen = method if eta is None else FPL(eta=eta)
     accuracy = 100 * trial(chosen, seed, n_bags=n_bags, epochs=epochs).accuracy
     return {**dict(zip(KEY, job, strict=True)), "accuracy": accuracy, **provenance("cpu")}
 

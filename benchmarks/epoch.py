@@ -31,7 +31,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from apportion import Bags, Job, OnlinePseudoLabels, TrainConfig, fit, fit_many
+from apportion import FPL, Bags, Job, TrainConfig, fit, fit_many
 from apportion.engine.device import device_for, precision_for
 from apportion.nets.normalized import Normalized
 from apportion.nets.resnet import resnet18
@@ -208,14 +208,14 @@ def decisions(n_bags, size):
     counts = rng.multinomial(size, rng.dirichlet(np.full(CLASSES, 2.0), n_bags))
     bag = np.repeat(np.arange(n_bags), size)
     bags = Bags.from_rows(np.zeros((len(bag), 1)), bag, counts, counts=True)
-    state = OnlinePseudoLabels(eta=5).start(bags, epochs=400, device=CPU, seed=0, threads=None)
+    state = FPL(eta=5).start(bags, epochs=400, device=CPU, seed=0, threads=None)
     logits = torch.from_numpy(rng.normal(size=(len(bag), CLASSES))).float()
     times = []
     for epoch in range(1, 8):
         confidence = (logits + torch.randn_like(logits)).softmax(dim=1)
         times.append(seconds(lambda e=epoch, c=confidence: state.epoch_end(e, c), CPU))
     noise = rng.normal(size=(len(bag), CLASSES))
-    return float(np.median(times[2:])), state.total.numpy() + 5 * noise, bags
+    return float(np.median(times[2:])), state.leader.total + 5 * noise, bags
 
 
 def binary_programme(cost, counts):

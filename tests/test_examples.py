@@ -2,17 +2,23 @@
 
 import runpy
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pytest
 import sklearn
 from scipy.stats import spearmanr
 
 from apportion.engine.device import own_threads
+from apportion.labels.leader import Leader
+from apportion.methods.pseudo_labels import FPL, PseudoLabels
+from apportion.testing import toy_bags, toy_network, train
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
 def test_every_example_is_tested_here():
-    assert [file.name for file in EXAMPLES.glob("*.py")] == ["choose_eta.py"]
+    assert {file.name for file in EXAMPLES.glob("*.py")} == {"choose_eta.py", "own_loop.py"}
 
 
 def test_a_good_eta_is_found_without_truth():
@@ -26,3 +32,32 @@ def test_a_good_eta_is_found_without_truth():
     assert min(accuracies) < chosen - 0.1  # there was something to lose
     # What the search goes by and what it cannot see rank the settings alike.
     assert spearmanr(search.cv_results_["mean_test_score"], accuracies).statistic > 0.7
+
+
+def test_a_loop_of_ones_own_learns_digits_from_counts(capsys):
+    example = runpy.run_path(str(EXAMPLES / "own_loop.py"))
+    with own_threads(1):
+        accuracy = example["main"]()
+    assert accuracy > 0.95
+    assert f"{accuracy:.1%} of the digits are recognised" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("first", ["random", "decide"])
+@pytest.mark.parametrize("eta", [0.0, 0.7])
+def test_a_leader_that_is_told_what_fit_saw_decides_what_fit_decided(eta, first, monkeypatch):
+    seen: list[Any] = []
+    decide = PseudoLabels.epoch_end
+
+    def spy(self, epoch, confidence):
+        seen.append(confidence.numpy().copy())
+        return decide(self, epoch, confidence)
+
+    monkeypatch.setattr(PseudoLabels, "epoch_end", spy)
+    bags = toy_bags()
+    found = train(toy_network(bags), bags, FPL(eta=eta, first=first), epochs=6, seed=11)
+    leader = Leader(bags, eta=eta, first=first, seed=11)
+    decided = [leader.decide(confidence).labels.copy() for confidence in seen]
+    assert len(seen) == 6 + (first == "decide")
+    labels = [labels.numpy() for labels in found.labels]
+    assert np.array_equal(decided[-6:], labels)
+    assert len({tuple(row) for row in labels}) > 2  # there was something to decide

@@ -44,6 +44,14 @@ def test_import_of_the_command_line_loads_nothing_heavy():
     assert HEAVY.isdisjoint(loaded)
 
 
+def test_decisions_need_no_torch():
+    """Labels are decided for whoever trains, with whatever."""
+    code = "import apportion, apportion.metrics, sys; apportion.Leader; print(*sys.modules)"
+    loaded = python("-c", code).split()
+    assert "apportion.labels.leader" in loaded
+    assert {"torch", "pandas", "sklearn"}.isdisjoint(loaded)
+
+
 def test_import_is_quick():
     """Under 150 ms beyond the start of the interpreter, which the clock inside leaves out."""
     timed = (

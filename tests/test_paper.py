@@ -25,16 +25,18 @@ from apportion.bags.bags import Bags
 from apportion.bags.counts import counts_from_proportions
 from apportion.config import TrainConfig
 from apportion.engine.batches import Batch, place
+from apportion.engine.generators import reseed
 from apportion.labels.assign import assign
+from apportion.labels.leader import Leader, plain_unlikelihood, regret, unlikelihood
 from apportion.methods.pi_model import PiModel, ramp
 from apportion.methods.proportion_loss import ProportionLoss
-from apportion.methods.pseudo_labels import OnlinePseudoLabels, plain_unlikelihood, unlikelihood
+from apportion.methods.pseudo_labels import FPL
 from apportion.methods.registry import METHODS
-from apportion.methods.vat import VirtualAdversarial
-from apportion.metrics import bag_means, proportion_error, regret
+from apportion.methods.vat import LLPVAT
+from apportion.metrics import bag_means, proportion_error
 from apportion.nets.normalized import Normalized
-from apportion.randomness import Purpose, reseed, stream
-from tests.conformance import CPU, train
+from apportion.randomness import Purpose, generator
+from apportion.testing import CPU, train
 
 Array = NDArray[Any]
 STILL = 1e-30  # a learning rate that leaves every weight as it is
@@ -185,7 +187,7 @@ def test_eqs_2_and_8_unlikelihood(code, paper):
     rng = np.random.default_rng(0)
     for C in (1, 2, 3, 7):
         confidence, labels = random_confidence(rng, 40, C), rng.integers(C, size=40)
-        L = code(torch.from_numpy(confidence), torch.from_numpy(labels)).numpy()
+        L = code(confidence, labels)
         np.testing.assert_allclose(L, paper(confidence.T, one_hot(labels, C)).T, atol=1e-6)
         assert L.min() >= 0
         assert L.max() <= 1
@@ -196,10 +198,10 @@ def test_the_settings_take_the_equation_that_they_name():
     confidence = random_confidence(np.random.default_rng(1), bags.n_instances, 3)
     readings: list[tuple[Any, Any]] = [("relative", eq_2), ("plain", eq_8)]
     for setting, paper in readings:
-        state = OnlinePseudoLabels(unlikelihood=setting).start(bags, epochs=9, device=CPU, seed=0)
-        Y = one_hot(state.labels.tolist(), 3)
-        state.epoch_end(1, torch.from_numpy(confidence))
-        np.testing.assert_allclose(state.total.numpy(), paper(confidence.T, Y).T, atol=1e-6)
+        leader = Leader(bags, eta=1, unlikelihood=setting)
+        Y = one_hot(leader.labels, 3)
+        leader.decide(confidence)
+        np.testing.assert_allclose(leader.total, paper(confidence.T, Y).T, atol=1e-6)
 
 
 # -------------------------------------------------------------------------------- Eqs. 3 and 4
@@ -238,42 +240,77 @@ def test_eq_6_is_the_least_of_all_labelings():
 SETTINGS: dict[str, tuple[Any, dict[str, Any]]] = {
     "fpl": (METHODS["fpl"], {"eta": 5 * 4 / 400, "L": eq_2}),
     "fpl-plain": (METHODS["fpl-plain"], {"eta": 5 * 4 / 400, "L": eq_8}),
-    "fpl, much perturbed": (OnlinePseudoLabels(eta=0.8), {"eta": 0.8, "L": eq_2}),
+    "fpl, much perturbed": (FPL(eta=0.8), {"eta": 0.8, "L": eq_2}),
     "greedy": (METHODS["greedy"], {"eta": 0.0, "L": eq_2}),
     "naive": (METHODS["naive"], {"eta": 0.0, "L": eq_2, "latest": True}),
 }
 
 
-def algorithm_1(bags, f, Y, *, T, eta, L, latest=False, seed, batch, learning_rate, decide=False):
-    """Algorithm 1, an epoch at a time: the labels, weights, loss and regret of each.
+def decisions(bags, Y, *, eta, L, latest=False, seed):
+    """Lines 6–10: change Y by the confidences of epoch t, and return the regret so far.
 
-    Y holds the first labels, a matrix a bag. The shuffles and the perturbations are the library's.
+    Y holds the first labels, one matrix per bag. The perturbations are the library's.
     """
     n, C, N = bags.n_bags, bags.n_classes, bags.n_instances
     space = [decision_space(bags.counts[i]) for i in range(n)]
-    optimizer = torch.optim.Adam(f.parameters(), lr=learning_rate)
     played: list[list[Array]] = [[] for _ in range(n)]
     losses: list[list[Array]] = [[] for _ in range(n)]
-    epochs = []
 
-    def lines_6_to_10(t):
-        confidence = in_bags(bags, conf(f, bags))
-        normal = stream(seed, Purpose.PERTURBATION, t).standard_normal((N, C), dtype=np.float32)
+    def lines_6_to_10(t, confidence):
+        f = in_bags(bags, confidence)
+        normal = generator(seed, Purpose.PERTURBATION, t).standard_normal((N, C), dtype=np.float32)
         Z = in_bags(bags, normal)
         R = 0.0
         for i in range(n):  # line 6
             played[i].append(Y[i])
-            losses[i].append(L(confidence[i], Y[i]))  # line 7
+            losses[i].append(L(f[i], Y[i]))  # line 7
             Y[i] = eq_5(losses[i][-1:] if latest else losses[i], eta, Z[i], space[i])  # 8 and 9
             R += eq_4(played[i], losses[i], space[i])
         return R / (N * len(played[0]))
 
+    return lines_6_to_10
+
+
+@pytest.mark.parametrize("first", ["random", "decide"])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("name", SETTINGS)
+def test_lines_6_to_10(name, seed, first):
+    """A leader alone, told any confidences at all."""
+    (method, reading), bags = SETTINGS[name], tiny_bags(seed)
+    leader = Leader(
+        bags,
+        eta=reading["eta"],
+        unlikelihood=method.unlikelihood,
+        accumulate=method.accumulate,
+        first=first,
+        seed=seed,
+    )
+    Y = [one_hot(Y_i, 3) for Y_i in in_bags(bags, leader.labels)]
+    lines_6_to_10 = decisions(bags, Y, **reading, seed=seed)
+    rng = np.random.default_rng(seed)
+    for t in range(first == "random", 6):
+        confidence = random_confidence(rng, bags.n_instances, 3)
+        R = lines_6_to_10(t, confidence)
+        decided = leader.decide(confidence)
+        assert decided.labels.tolist() == [c for Y_i in Y for c in labels_of(Y_i)]
+        assert decided.regret == pytest.approx(R, abs=1e-6)
+
+
+def algorithm_1(bags, f, Y, *, T, batch, learning_rate, decide=False, seed, **reading):
+    """Algorithm 1, an epoch at a time: the labels, weights, loss and regret of each.
+
+    The shuffles are the library's.
+    """
+    N = bags.n_instances
+    optimizer = torch.optim.Adam(f.parameters(), lr=learning_rate)
+    lines_6_to_10 = decisions(bags, Y, **reading, seed=seed)
+    epochs = []
     if decide:  # row 2: the untrained network decides first
-        lines_6_to_10(0)
+        lines_6_to_10(0, conf(f, bags))
     for t in range(1, T + 1):  # line 4
         sum_of_losses = 0.0
         all_labels = np.concatenate([labels_of(Y_i) for Y_i in Y])
-        order = stream(seed, Purpose.SHUFFLE, t).permutation(N)
+        order = generator(seed, Purpose.SHUFFLE, t).permutation(N)
         for start in range(0, N, batch):  # line 5
             some = order[start : start + batch]
             logits = f(torch.from_numpy(bags.x[bags.index[some]]))
@@ -284,7 +321,7 @@ def algorithm_1(bags, f, Y, *, T, eta, L, latest=False, seed, batch, learning_ra
             (loss / len(some)).backward()
             optimizer.step()
             sum_of_losses += loss.item()
-        R = lines_6_to_10(t)
+        R = lines_6_to_10(t, conf(f, bags))
         epochs.append(
             {
                 "labels": np.concatenate([labels_of(Y_i) for Y_i in Y]),
@@ -414,7 +451,7 @@ def sigmoid_ramp_up(step: int, steps: int) -> float:
 def test_the_consistency_weight_ramps_up_over_the_first_two_fifths_of_the_steps():
     for step in range(51):
         assert ramp(torch.tensor(step / 50), 0.4).item() == pytest.approx(sigmoid_ramp_up(step, 50))
-    for method in (PiModel(), VirtualAdversarial()):
+    for method in (PiModel(), LLPVAT()):
         assert (method.weight, method.ramp) == (0.05, 0.4)
 
 
@@ -481,7 +518,7 @@ def adversarial(network: Any, x: Any, d: Any, xi: float, eps: float) -> float:
     return total / len(x)
 
 
-def vat_loss(method: VirtualAdversarial, model: nn.Module, batch: Batch) -> tuple[float, Any]:
+def vat_loss(method: LLPVAT, model: nn.Module, batch: Batch) -> tuple[float, Any]:
     """The code's loss, and the random directions that it began with."""
     state = method.start(tiny_bags(), epochs=1, device=CPU, seed=0)
     logits = model(*batch.x)
@@ -495,14 +532,14 @@ def vat_loss(method: VirtualAdversarial, model: nn.Module, batch: Batch) -> tupl
 def test_llp_vat():
     """At a ξ that float32 resolves well; the next test takes the default's."""
     model, batch = wide_network(), wide_batch(9)
-    loss, d = vat_loss(VirtualAdversarial(xi=1e-2, epsilon=0.7), model, batch)
+    loss, d = vat_loss(LLPVAT(xi=1e-2, epsilon=0.7), model, batch)
     wanted = adversarial(model.network, (batch.x[0] - 50) / 20, d, xi=1e-2, eps=0.7)
     assert loss == pytest.approx(0.05 * wanted, rel=1e-3)
 
 
 def test_llp_vat_with_its_defaults():
     """Two classes and a steep linear network: there ξ = 1e-6 is enough for float32."""
-    method = VirtualAdversarial()
+    method = LLPVAT()
     assert (method.xi, method.epsilon, method.iterations) == (1e-6, 6, 1)
     network = nn.Linear(2, 2)
     with torch.no_grad():
@@ -529,8 +566,7 @@ def total_variation(bags: Bags, confidence: Array) -> float:
 def test_proportion_error():
     bags = tiny_bags()
     confidence = random_confidence(np.random.default_rng(6), bags.n_instances, 3)
-    means = bag_means(torch.from_numpy(confidence), torch.from_numpy(bags.offsets))
-    found = proportion_error(torch.from_numpy(bags.proportions), means)
+    found = proportion_error(bags.proportions, bag_means(confidence, bags.offsets))
     assert found == pytest.approx(total_variation(bags, confidence), abs=1e-7)
 
 

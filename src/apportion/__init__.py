@@ -24,18 +24,19 @@ if TYPE_CHECKING:  # the same names, as type checkers read them
     from apportion.estimator.classifier import LLPClassifier as LLPClassifier
     from apportion.labels.assign import Assignment as Assignment
     from apportion.labels.assign import assign as assign
+    from apportion.labels.leader import Leader as Leader
     from apportion.methods.base import Method as Method
     from apportion.methods.base import Supervision as Supervision
     from apportion.methods.pi_model import PiModel as PiModel
     from apportion.methods.proportion_loss import ProportionLoss as ProportionLoss
-    from apportion.methods.pseudo_labels import OnlinePseudoLabels as OnlinePseudoLabels
+    from apportion.methods.pseudo_labels import FPL as FPL
     from apportion.methods.registry import METHODS as METHODS
-    from apportion.methods.vat import VirtualAdversarial as VirtualAdversarial
+    from apportion.methods.vat import LLPVAT as LLPVAT
     from apportion.runs.run import Run as Run
     from apportion.training.fit import fit as fit
+    from apportion.training.history import History as History
     from apportion.training.many import Job as Job
     from apportion.training.many import fit_many as fit_many
-    from apportion.training.history import History as History
 
 __version__ = "0.1.0"
 
@@ -47,20 +48,21 @@ _HOME = {
     "ConfigError": "errors",
     "DataError": "errors",
     "RunError": "errors",
+    "FPL": "methods.pseudo_labels",
+    "LLPVAT": "methods.vat",
     "METHODS": "methods.registry",
     "Assignment": "labels.assign",
     "Bags": "bags.bags",
     "History": "training.history",
     "Job": "training.many",
     "LLPClassifier": "estimator.classifier",
+    "Leader": "labels.leader",
     "Method": "methods.base",
-    "OnlinePseudoLabels": "methods.pseudo_labels",
     "PiModel": "methods.pi_model",
     "ProportionLoss": "methods.proportion_loss",
     "Run": "runs.run",
     "Supervision": "methods.base",
     "TrainConfig": "config",
-    "VirtualAdversarial": "methods.vat",
     "assign": "labels.assign",
     "counts_from_proportions": "bags.counts",
     "fit": "training.fit",

@@ -33,7 +33,7 @@ def test_the_folder_tells_all(trained):
         "exclude": ["id"],
     }
     assert config["model"] == {"net": "mlp", "validation": 0}
-    assert config["method"]["class"] == "OnlinePseudoLabels"
+    assert config["method"]["name"] == "fpl"
     assert TrainConfig.from_dict(config["train"]).epochs == 3
     assert len(records(trained / "a")) == 3
     # Of 20 bags a tenth would be two, which select worse than the last epoch does.
@@ -67,7 +67,7 @@ def test_flags_go_over_a_configuration(trained):
     result = run("train", trained / "a" / "config.toml", *options, "--out", trained / "other")
     assert result.exit_code == 0, result.output
     config = config_of(trained / "other")
-    assert config["method"]["class"] == "ProportionLoss"
+    assert config["method"]["name"] == "proportion-loss"
     assert (config["train"]["epochs"], config["train"]["seed"]) == (1, 7)
     assert config["data"] == config_of(trained / "a")["data"]
 

@@ -23,7 +23,8 @@ from apportion.engine.batches import Instances, Shelf, Step, place, plan
 from apportion.engine.feed import Resident, Streamed
 from apportion.errors import BagError
 from apportion.methods.registry import METHODS
-from tests.conformance import same, toy_bags, toy_network, train
+from apportion.metrics import bag_means
+from apportion.testing import same, toy_bags, toy_network, train
 
 CPU = torch.device("cpu")
 UNITS: list[Any] = ["instances", "bags"]
@@ -326,6 +327,22 @@ def test_confidences_of_mixed_precision_are_float32_and_near():
     assert not torch.equal(exact, mixed)
     torch.testing.assert_close(exact, mixed, atol=0.02, rtol=0.02)
     torch.testing.assert_close(mixed.sum(dim=1), torch.ones(bags.n_instances))
+
+
+def test_bag_means_on_the_device_are_those_of_arrays():
+    bags = toy_bags()
+    confidence = np.random.default_rng(0).dirichlet(np.ones(3), bags.n_instances)
+    found = place((bags, None, None), CPU)[0].bag_means(torch.from_numpy(confidence).float())
+    assert found.dtype is torch.float64
+    np.testing.assert_allclose(found, bag_means(confidence, bags.offsets), rtol=1e-6)
+
+
+def test_bag_means_are_summed_in_float64():
+    """In float32 the mean of a large bag would be off in the fifth digit, and select by noise."""
+    n = 300_000
+    bags = Bags.from_rows(np.zeros((n, 1), np.float32), np.zeros(n, int), [[0.5, 0.5]])
+    found = place((bags, None, None), CPU)[0].bag_means(torch.full((n, 2), 0.1))
+    np.testing.assert_allclose(found, [[np.float64(np.float32(0.1))] * 2], rtol=1e-12)
 
 
 # -------------------------------------------------------------------------------------------- rows

@@ -16,13 +16,13 @@ from apportion.engine import step as step_module
 from apportion.engine.batches import Batch, Instances, Step, Unit, place
 from apportion.engine.capture import CapturedStep, as_recorded
 from apportion.engine.device import own_stream
+from apportion.engine.generators import OwnGenerators
 from apportion.engine.step import Mode, Stepper
 from apportion.methods.proportion_loss import ProportionLoss, Proportions
 from apportion.nets.augment import augmented
 from apportion.nets.build import build, move_to
 from apportion.nets.normalized import Normalized
-from apportion.randomness import OwnGenerators
-from tests.conformance import config_for, toy_bags, toy_network
+from apportion.testing import config_for, toy_bags, toy_network
 
 CUDA = torch.device("cuda")
 MODES: list[Mode] = ["eager", "captured", "compiled"]

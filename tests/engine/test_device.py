@@ -9,8 +9,8 @@ import torch
 from apportion.engine.device import device_for, memory_for, own_stream, own_threads, precision_for
 from apportion.errors import ConfigError
 from apportion.methods.registry import METHODS
+from apportion.testing import config_for, toy_bags, toy_network
 from apportion.training.fit import fit
-from tests.conformance import config_for, toy_bags, toy_network
 
 CPU = torch.device("cpu")
 

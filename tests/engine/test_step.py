@@ -20,10 +20,10 @@ from apportion.engine.batches import Step
 from apportion.engine.step import Stepper, frozen_statistics
 from apportion.methods.pi_model import PiModel
 from apportion.methods.proportion_loss import ProportionLoss
-from apportion.methods.pseudo_labels import OnlinePseudoLabels
+from apportion.methods.pseudo_labels import FPL
 from apportion.methods.registry import METHODS
-from apportion.methods.vat import VirtualAdversarial
-from tests.conformance import CPU, instances_of
+from apportion.methods.vat import LLPVAT
+from apportion.testing import CPU, instances_of
 
 C = 3
 FORMS = {
@@ -208,7 +208,7 @@ def one_shot(
 @pytest.mark.parametrize("sizes", [(7, 2, 11, 1, 5), (23,)])
 @pytest.mark.parametrize(
     "method",
-    [ProportionLoss(), PiModel(weight=2.0), VirtualAdversarial(weight=2.0, epsilon=1.0)],
+    [ProportionLoss(), PiModel(weight=2.0), LLPVAT(weight=2.0, epsilon=1.0)],
     ids=["proportion-loss", "pi-model", "llp-vat"],
 )
 def test_two_passes_are_one_with_the_same_random_numbers(method, sizes, most, dtype):
@@ -385,7 +385,7 @@ def test_of_two_passes_the_second_is_remembered():
     bags = bags_of((9, 15))
     model = nn.Sequential(nn.BatchNorm1d(4, momentum=0.5), nn.Linear(4, C))
     step = whole_step(bags)
-    taken(stepper(model, bags, VirtualAdversarial(), 8), step)
+    taken(stepper(model, bags, LLPVAT(), 8), step)
     x = torch.from_numpy(bags.x[bags.index[step.position.numpy()]])
     mean = torch.zeros(4)
     for piece in step.pieces(8):
@@ -400,7 +400,7 @@ def test_labels_decide_the_loss_of_instances():
     model = Network(dropout=False)
     labels = np.repeat(np.tile(np.arange(C), 2), bags.counts.ravel())
     step = whole_step(bags, "instances")
-    loss, _ = taken(stepper(model, bags, OnlinePseudoLabels(first=labels), 100), step)
+    loss, _ = taken(stepper(model, bags, FPL(first=labels), 100), step)
     x, kept, _ = model.passes[0]
     confidence = model.apply_to(x, kept).softmax(dim=1).detach()
     own = [float(confidence[row, labels[p]]) for row, p in enumerate(step.position.tolist())]

@@ -15,7 +15,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 from torch import nn
 
-from apportion import BagError, Bags, ConfigError, LLPClassifier, OnlinePseudoLabels
+from apportion import FPL, BagError, Bags, ConfigError, LLPClassifier
 from apportion.data.tables import read_bags
 from apportion.engine.device import own_threads
 from apportion.study.protocols import rand
@@ -339,7 +339,7 @@ def test_a_fit_that_fails_leaves_what_was_there():
     before = classifier.predict_proba(X)
     other = table.rename(columns={"no": "left", "yes": "right"})
     classifier.set_params(eta=-1)
-    with pytest.raises(ConfigError, match="eta is -1"):
+    with pytest.raises(ConfigError, match="eta must be a number ≥ 0; got -1"):
         classifier.fit(X[:, :2], bags=bags, proportions=other)
     classifier.set_params(eta=None, learning_rate=-1.0)
     with pytest.raises(ConfigError, match="learning_rate is -1"):
@@ -445,7 +445,7 @@ def test_a_table_that_sums_to_neither_is_told_what_to_do():
 
 
 def test_eta_reaches_settings_of_ones_own():
-    method = OnlinePseudoLabels(first="decide")
+    method = FPL(first="decide")
     changed: Any = LLPClassifier(method, eta=3)._method()
     assert (changed.eta, changed.first) == (3, "decide")
     assert LLPClassifier(method)._method() is method

@@ -13,11 +13,11 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import nn
 
-from apportion import Bags, LLPClassifier, OnlinePseudoLabels, Run, TrainConfig, fit
+from apportion import FPL, Bags, LLPClassifier, Run, TrainConfig, fit
 from apportion.data.encoding import encode, learn_columns
 from apportion.engine.device import own_threads
 from apportion.errors import DataError, RunError
-from apportion.methods.base import describe
+from apportion.methods.registry import describe
 from apportion.nets.build import build
 from apportion.runs.header import metadata
 
@@ -67,7 +67,7 @@ def test_a_classifier_comes_back_as_it_was(tmp_path, names):
 
 
 def test_settings_of_ones_own_come_back(tmp_path):
-    method = OnlinePseudoLabels(eta=0.7, unlikelihood="plain", first="decide")
+    method = FPL(eta=0.7, unlikelihood="plain", first="decide")
     trained(method=method).save(tmp_path / "own")
     again: Any = LLPClassifier.load(tmp_path / "own").method
     assert describe(again) == describe(method)
@@ -165,7 +165,7 @@ def test_a_method_that_a_file_cannot_keep_is_said(tmp_path, caplog):
     _, bags, y = rows()
     # Validation bags would be held out, and labels are for those trained on.
     first = np.concatenate([np.sort(y[bags == bag]) for bag in range(12)])
-    classifier = trained(method=OnlinePseudoLabels(first=first), validation_fraction=0)
+    classifier = trained(method=FPL(first=first), validation_fraction=0)
     with caplog.at_level("WARNING", "apportion"):
         classifier.save(tmp_path / "model")
     assert "cannot be kept in a file" in caplog.text

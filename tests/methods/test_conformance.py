@@ -1,4 +1,4 @@
-"""Every method does what every method must: `tests.conformance` says what that is."""
+"""Every method does what every method must: `apportion.testing` says what that is."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,15 +10,15 @@ import torch
 from apportion.bags.bags import Bags
 from apportion.methods.base import Supervision
 from apportion.methods.proportion_loss import ProportionLoss
-from apportion.methods.pseudo_labels import OnlinePseudoLabels
+from apportion.methods.pseudo_labels import FPL
 from apportion.methods.registry import METHODS
-from tests.conformance import CHECKS
+from apportion.testing import METHOD_CHECKS
 
 
-def with_first_labels(bags: Bags) -> OnlinePseudoLabels:
+def with_first_labels(bags: Bags) -> FPL:
     """Labels of the caller: each bag's classes in order, which meets the counts."""
     classes = np.tile(np.arange(bags.n_classes), bags.n_bags)
-    return OnlinePseudoLabels(first=np.repeat(classes, bags.counts.ravel()))
+    return FPL(first=np.repeat(classes, bags.counts.ravel()))
 
 
 @dataclass(frozen=True)
@@ -46,16 +46,16 @@ class Pull(Supervision):
 
 GIVEN = {
     **METHODS,
-    "fpl, first decided": OnlinePseudoLabels(first="decide"),
+    "fpl, first decided": FPL(first="decide"),
     "fpl, first given": with_first_labels,
-    "naive, first decided": OnlinePseudoLabels(eta=0, accumulate=False, first="decide"),
+    "naive, first decided": FPL(eta=0, accumulate=False, first="decide"),
     "proportion-loss, l1": ProportionLoss("l1"),
     "proportion-loss, squared": ProportionLoss("squared"),
     "a user's own": MeanOfLogits(),
 }
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("check", METHOD_CHECKS, ids=lambda check: check.__name__)
 @pytest.mark.parametrize("name", GIVEN)
 def test_conformance(name, check):
     check(GIVEN[name])

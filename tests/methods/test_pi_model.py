@@ -107,10 +107,8 @@ def test_without_a_ramp_the_weight_is_full_from_the_start():
 @pytest.mark.parametrize("name", ["std", "weight", "ramp"])
 @pytest.mark.parametrize("value", [-0.1, math.nan, math.inf])
 def test_settings_that_make_no_sense_are_refused(name, value):
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError, match=f"{name} must be a number ≥ 0; got {value}"):
         PiModel(**{name: value})
-    assert f"{name} is {value}" in str(caught.value)
-    assert "0 or more" in str(caught.value)
 
 
 def test_columns_of_categories_alone_leave_nothing_to_change():

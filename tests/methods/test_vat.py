@@ -11,7 +11,7 @@ from torch import nn
 from apportion.bags.bags import Bags
 from apportion.engine.batches import Batch
 from apportion.errors import ConfigError
-from apportion.methods.vat import VirtualAdversarial
+from apportion.methods.vat import LLPVAT
 from apportion.nets.normalized import Normalized
 
 CPU = torch.device("cpu")
@@ -41,7 +41,7 @@ def some_x(n: int = 40, features: int = 6) -> Any:
 
 def adversarial(model: nn.Module, x: Any, progress: float = 1.0, **settings: Any) -> Any:
     """The loss of a batch, and the logits that it was given."""
-    state = VirtualAdversarial(**settings).start(BAGS, epochs=1, device=CPU, seed=0)
+    state = LLPVAT(**settings).start(BAGS, epochs=1, device=CPU, seed=0)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)
         logits = model(*x)
@@ -96,7 +96,7 @@ def test_the_direction_does_not_depend_on_the_rest_of_the_batch():
     start = torch.from_numpy(np.random.default_rng(1).normal(size=(4, 6))).float()
     found = []
     for rows in (slice(0, 4), slice(0, 1)):
-        state = VirtualAdversarial(xi=0.01, iterations=1).start(BAGS, epochs=1, device=CPU, seed=0)
+        state = LLPVAT(xi=0.01, iterations=1).start(BAGS, epochs=1, device=CPU, seed=0)
         part = x[rows]
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(torch, "randn_like", lambda like, rows=rows: start[rows].clone())
@@ -161,13 +161,11 @@ def test_the_loss_is_in_proportion_to_the_weight_and_follows_the_ramp():
 @pytest.mark.parametrize("value", [-0.1, math.nan, math.inf])
 def test_settings_that_make_no_sense_are_refused(name, value):
     settings: dict[str, Any] = {name: value}
-    with pytest.raises(ConfigError) as caught:
-        VirtualAdversarial(**settings)
-    assert f"{name} is {value}" in str(caught.value)
-    assert "0 or more" in str(caught.value)
+    with pytest.raises(ConfigError, match=f"{name} must be a number ≥ 0; got {value}"):
+        LLPVAT(**settings)
 
 
 @pytest.mark.parametrize("value", [0, -1])
 def test_there_is_at_least_one_iteration(value):
-    with pytest.raises(ConfigError, match=f"(?s)iterations is {value}.*1 or more"):
-        VirtualAdversarial(iterations=value)
+    with pytest.raises(ConfigError, match=f"iterations must be an integer ≥ 1; got {value}"):
+        LLPVAT(iterations=value)

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from apportion import METHODS, Bags, PiModel, TrainConfig, VirtualAdversarial, fit
+from apportion import LLPVAT, METHODS, Bags, PiModel, TrainConfig, fit
 from apportion.errors import DataError
 from apportion.nets import measure as _net_inputs
 from apportion.nets.build import NETS, build
@@ -208,7 +208,7 @@ def test_no_method_learns_from_what_is_behind_a_signal(method):
         assert torch.equal(given[name], value), name
 
 
-@pytest.mark.parametrize("method", [PiModel(std=5.0), VirtualAdversarial(xi=1e-2)])
+@pytest.mark.parametrize("method", [PiModel(std=5.0), LLPVAT(xi=1e-2)])
 def test_noise_is_on_numbers_and_never_on_codes(method, monkeypatch):
     calls = []
 

@@ -262,9 +262,9 @@ def test_a_log_that_cannot_be_written_says_so(opened, monkeypatch):
         (None, "is not a run folder: it has no config.toml"),
         ("[train", "is not valid TOML"),
         ("format = 2", "is not the configuration of a run"),
-        ('format = 2\n[train]\nepochs = "3"\n[method]\nclass = "x"', "is not the configuration"),
+        ('format = 2\n[train]\nepochs = "3"\n[method]\nname = "x"', "is not the configuration"),
         ('format = 2\n[train]\nepochs = 3\n[method]\nform = "x"', "is not the configuration"),
-        ('format = 9\n[train]\nepochs = 3\n[method]\nclass = "x"', "of format version 9"),
+        ('format = 9\n[train]\nepochs = 3\n[method]\nname = "x"', "of format version 9"),
     ],
 )
 def test_settings_that_are_none_of_a_run_are_named(tmp_path, text, problem):
@@ -276,7 +276,7 @@ def test_settings_that_are_none_of_a_run_are_named(tmp_path, text, problem):
     assert str(tmp_path) in str(caught.value)
 
 
-@pytest.mark.parametrize("entry", ["name", "class"])
+@pytest.mark.parametrize("entry", ["name"])
 def test_settings_are_those_of_the_file(tmp_path, entry):
     run = Run(tmp_path)
     run.config.write_text(

@@ -23,7 +23,7 @@ from torch import nn
 from apportion.bags.bags import Bags
 from apportion.config import TrainConfig
 from apportion.errors import RunError
-from apportion.methods.pseudo_labels import OnlinePseudoLabels
+from apportion.methods.pseudo_labels import FPL
 from apportion.runs.run import FORMAT_VERSION, Run
 from apportion.training import checkpoint
 from apportion.training.fit import fit
@@ -447,16 +447,16 @@ def test_truth_may_come_and_go(folder, uninterrupted):
     ("method", "words"),
     [
         ("greedy", ["eta None, not 0"]),
-        (OnlinePseudoLabels(eta=0.25), ["eta None, not 0.25"]),
-        (OnlinePseudoLabels(unlikelihood="plain"), ["unlikelihood 'relative', not 'plain'"]),
-        ("proportion-loss", ["class 'OnlinePseudoLabels', not 'ProportionLoss'"]),
-        (OnlinePseudoLabels(first=np.repeat([0, 1, 2], 20)), ["first 'random', not"]),
+        (FPL(eta=0.25), ["eta None, not 0.25"]),
+        (FPL(unlikelihood="plain"), ["unlikelihood 'relative', not 'plain'"]),
+        ("proportion-loss", ["name 'fpl', not 'proportion-loss'"]),
+        (FPL(first=np.repeat([0, 1, 2], 20)), ["first 'random', not"]),
     ],
 )
 def test_another_method_is_refused_by_what_differs(folder, method, words):
     if not isinstance(method, str) and not isinstance(method.first, str):
         feasible = np.concatenate([np.repeat(np.arange(3), counts) for counts in TRAIN.counts])
-        method = OnlinePseudoLabels(first=feasible)
+        method = FPL(first=feasible)
     problem = refusal(folder, method=method)
     assert f"{folder} holds a run of another method" in problem
     for word in words:

@@ -21,7 +21,7 @@ from apportion.bags.bags import Bags
 from apportion.config import TrainConfig
 from apportion.errors import BagError, ConfigError, RunError
 from apportion.methods.base import Supervision
-from apportion.methods.pseudo_labels import OnlinePseudoLabels
+from apportion.methods.pseudo_labels import FPL
 from apportion.nets.build import build, from_recipe
 from apportion.runs.run import Run
 from apportion.training import checkpoint
@@ -373,7 +373,7 @@ def test_loss_is_the_mean_over_instances():
     own = logits[np.arange(len(first)), first]
     wanted = np.mean(np.log(np.exp(logits).sum(axis=1)) - own)
     config = replace(CONFIG, epochs=1, batch_size=40, learning_rate=1e-12)  # 40 + 40 + 10
-    history = fit(model, TRAIN, method=OnlinePseudoLabels(first=first), config=config)
+    history = fit(model, TRAIN, method=FPL(first=first), config=config)
     assert history["loss"] == [pytest.approx(wanted, rel=1e-5)]
 
 
@@ -614,7 +614,7 @@ def test_truth_that_is_unknown_changes_nothing_either(method):
 def test_a_method_gets_the_bags_without_their_truth():
     seen = []
 
-    class Spy(OnlinePseudoLabels):
+    class Spy(FPL):
         def start(self, bags, **options):
             seen.append(bags)
             return super().start(bags, **options)
@@ -1035,7 +1035,7 @@ def test_configuration_is_a_file_that_can_be_read_back(tmp_path):
     fit(network(), TRAIN, VALID, method="greedy", config=config, run=tmp_path)
     read = tomllib.loads((tmp_path / "config.toml").read_text())
     assert TrainConfig.from_dict(read["train"]) == config
-    assert read["method"]["class"] == "OnlinePseudoLabels"
+    assert read["method"]["name"] == "fpl"
     assert read["method"]["eta"] == 0
     assert isinstance(read["format"], int)
 
@@ -1049,7 +1049,7 @@ def test_configuration_is_a_file_that_can_be_read_back(tmp_path):
         ),
         ({"config": {"epochs": 2}}, ["got {'epochs': 2}", "TrainConfig("]),
         ({"valid": np.zeros((3, 4))}, ["valid is of type ndarray, not Bags", "Bags.from_rows"]),
-        ({"method": OnlinePseudoLabels}, ["the method is <class", "OnlinePseudoLabels(eta=1)"]),
+        ({"method": FPL}, ["the method is <class", "FPL(eta=1)"]),
     ],
 )
 def test_what_is_of_another_type_is_refused(options, words):
@@ -1080,8 +1080,8 @@ def test_a_method_that_gives_no_loss_is_told_so():
 
     problem, _ = refusal(ConfigError, network(), TRAIN, method=NothingMethod())
     assert "Nothing gives no loss" in problem
-    problem, _ = refusal(ConfigError, network(), TRAIN, method=NothingMethod(unit="bag"))
-    assert "the unit of NothingMethod is 'bag'" in problem
+    with pytest.raises(ConfigError, match="NothingMethod must be 'instances' or 'bags'; got 'bag'"):
+        fit(network(), TRAIN, method=NothingMethod(unit="bag"), config=CONFIG)
 
 
 def test_a_number_that_no_epoch_has_is_refused_by_those_there_are():

@@ -22,11 +22,11 @@ from apportion.config import TrainConfig
 from apportion.errors import BagError, ConfigError
 from apportion.nets.normalized import Normalized
 from apportion.runs.run import Run
+from apportion.testing import config_for, toy_bags, toy_network
 from apportion.training import many
 from apportion.training.fit import fit
-from apportion.training.many import Job, fit_many
 from apportion.training.history import History
-from tests.conformance import config_for, toy_bags, toy_network
+from apportion.training.many import Job, fit_many
 
 PATIENCE = 20  # seconds until a test that waits for another thread is given up
 NOISY = ("fpl", "pi-model", "llp-vat", "proportion-loss")

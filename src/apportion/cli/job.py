@@ -23,7 +23,7 @@ All but [data] may be left out, and what is left out follows from the data (`app
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, replace
 from inspect import signature
 from os import PathLike
 from pathlib import Path
@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 from apportion.cli.source import Source
 from apportion.config import TrainConfig, declared
-from apportion.errors import ConfigError, RunError, must_be, suggestion
+from apportion.errors import ConfigError, RunError, suggestion
 from apportion.files import read_toml
 from apportion.runs.run import FORMAT_VERSION, Run
 
@@ -138,10 +138,11 @@ class Job:
         columns : Columns, optional
             Those that were learned before, if the run is to go on.
         """
+        from apportion.methods.registry import method_from
         from apportion.nets.build import build
         from apportion.plan import check_share, make_plan
 
-        method = self._method()  # what is wrong with options is said before anything is read
+        method = method_from(self.method)  # wrong options are told before anything is read
         options = dict(self.model)
         validation = options.pop("validation", None)
         check_share(validation)
@@ -191,29 +192,6 @@ class Job:
                     f"there is no augmentation {augmentation!r}.",
                     suggestion(augmentation, AUGMENTATIONS),
                 )
-
-    def _method(self) -> Method:
-        from apportion.estimator.file import METHOD_CLASSES
-        from apportion.methods.registry import method_named
-
-        settings = dict(self.method)
-        kind, name = settings.pop("class", None), settings.pop("name", None)
-        if kind is not None and kind not in METHOD_CLASSES:
-            raise ConfigError(
-                f"[method] has the class {kind!r}.", suggestion(str(kind), METHOD_CLASSES)
-            )
-        method: Any = method_named(name or "fpl") if kind is None else METHOD_CLASSES[kind]()
-        known = [field.name for field in fields(method)] if is_dataclass(method) else []
-        for option, value in settings.items():
-            if isinstance(getattr(method, option, None), bool) and not isinstance(value, bool):
-                raise must_be(option, "true or false", value)
-            if option not in known:
-                raise ConfigError(
-                    f"the method {name or kind or 'fpl'!r} has no setting {option!r}.",
-                    suggestion(option, known) if known else "Leave it out.",
-                )
-        changed: Method = replace(method, **settings)
-        return changed
 
 
 def read_config(path: Path) -> dict[str, Any]:

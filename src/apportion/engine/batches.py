@@ -25,7 +25,7 @@ from apportion.config import TrainConfig
 from apportion.engine.device import memory_for
 from apportion.engine.feed import Feed, Parts, Resident, Streamed, readable_part
 from apportion.engine.inference import cut, fill_confidence
-from apportion.randomness import Purpose, stream
+from apportion.randomness import Purpose, generator
 
 __all__ = ["Batch", "Instances", "Shelf", "Step", "Unit", "even_cuts", "place", "plan"]
 
@@ -85,9 +85,15 @@ class Instances:
         fill_confidence(found, net, self.feed.batches(self.distinct, spans), spans, precision)
         return found.index_select(0, self.inverse)
 
+    def bag_means(self, confidence: Tensor) -> Tensor:
+        """Average the rows of each bag: `apportion.metrics.bag_means` on the device."""
+        # torch's stubs know no keyword arguments of this function.
+        means: Tensor = torch.segment_reduce(confidence.double(), "mean", offsets=self.offsets)
+        return means
+
     def steps(self, unit: Unit, config: TrainConfig, epoch: int) -> Iterator[Step]:
         """Yield the steps of an epoch. All but x reaches the device once, not step by step."""
-        shuffle = stream(config.seed, Purpose.SHUFFLE, epoch)
+        shuffle = generator(config.seed, Purpose.SHUFFLE, epoch)
         if unit == "instances":
             position = shuffle.permutation(self.bags.n_instances)
             ends = even_cuts(len(position), config.batch_size)

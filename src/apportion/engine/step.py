@@ -30,8 +30,8 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 from apportion.engine.batches import Batch, Instances, Step
 from apportion.engine.capture import CapturedStep, as_recorded
 from apportion.engine.feed import Parts
+from apportion.engine.generators import OwnGenerators, global_generator
 from apportion.errors import ApportionError, ConfigError
-from apportion.randomness import OwnGenerators, generator
 
 __all__ = ["Losses", "Mode", "Stepper", "frozen_statistics"]
 
@@ -197,13 +197,13 @@ class Stepper:
         return loss
 
     def _forward(self, step: Step, piece: slice, x: Parts) -> tuple[Batch, Tensor]:
-        changed = self.augment(x, generator(self.instances.device))
+        changed = self.augment(x, global_generator(self.instances.device))
         batch = Batch(changed, step.position[piece], self.progress)
         return batch, self.net(*batch.x).float()
 
     def _reseed(self, seed: int) -> None:
         for device in {torch.device("cpu"), self.instances.device}:
-            generator(device).manual_seed(seed)
+            global_generator(device).manual_seed(seed)
 
 
 def _sums(step: Step, piece: slice, logits: Tensor) -> Tensor:

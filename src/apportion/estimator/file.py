@@ -13,8 +13,7 @@ from torch import nn
 
 from apportion.bags.names import class_array
 from apportion.errors import ApportionError, RunError
-from apportion.methods.base import describe
-from apportion.methods.registry import method_from
+from apportion.methods.registry import describe, method_from
 from apportion.model.model import Model
 from apportion.runs.header import read_header
 from apportion.runs.run import Run

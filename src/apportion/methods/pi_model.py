@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from numbers import Real
 from typing import ClassVar
 
 import torch
@@ -23,7 +24,7 @@ from torch import Tensor, nn
 from apportion.bags.bags import Bags
 from apportion.engine.batches import Batch, Unit
 from apportion.engine.step import frozen_statistics
-from apportion.errors import ConfigError
+from apportion.errors import ConfigError, must_be
 from apportion.methods.proportion_loss import Proportions
 from apportion.nets.normalized import parts
 
@@ -67,7 +68,7 @@ class PiConsistency(Proportions):
         self.method = method
 
     def instance_loss(self, model: nn.Module, batch: Batch, logits: Tensor) -> Tensor:
-        """Give the weighted consistency, averaged over the instances."""
+        """Return the weighted consistency, averaged over the instances."""
         prepare, network = parts(model)
         x = prepare(*batch.x)
         check_perturbable(x)
@@ -92,10 +93,10 @@ def ramp(progress: Tensor, length: float) -> Tensor:
 
 
 def check_settings(**settings: float) -> None:
-    """Check that settings are numbers of 0 or more."""
+    """Check that settings are numbers ≥ 0."""
     for name, value in settings.items():
-        if not 0 <= value < math.inf:
-            raise ConfigError(f"{name} is {value}.", "Let it be a number of 0 or more.")
+        if not (isinstance(value, Real) and 0 <= float(value) < math.inf):
+            raise must_be(name, "a number ≥ 0", value)
 
 
 def check_perturbable(x: Iterable[Tensor]) -> None:

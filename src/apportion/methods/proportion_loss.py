@@ -21,14 +21,14 @@ from torch import Tensor
 
 from apportion.bags.bags import Bags
 from apportion.engine.batches import Unit
-from apportion.errors import ConfigError
+from apportion.errors import must_be
 from apportion.methods.base import Supervision
 
 __all__ = ["ProportionLoss", "Proportions", "cross_entropy", "l1", "squared"]
 
 
 def cross_entropy(mean_confidence: Tensor, proportions: Tensor) -> Tensor:
-    """Eq. 7, of each bag. A class of proportion 0 adds 0, whatever its confidence is.
+    """Compute Eq. 7 of each bag. A class of proportion 0 adds 0, whatever its confidence is.
 
     Examples
     --------
@@ -41,12 +41,12 @@ def cross_entropy(mean_confidence: Tensor, proportions: Tensor) -> Tensor:
 
 
 def l1(mean_confidence: Tensor, proportions: Tensor) -> Tensor:
-    """Give the absolute error of each bag."""
+    """Compute the absolute error of each bag."""
     return (mean_confidence - proportions).abs().sum(dim=1)
 
 
 def squared(mean_confidence: Tensor, proportions: Tensor) -> Tensor:
-    """Give the squared error of each bag."""
+    """Compute the squared error of each bag."""
     return (mean_confidence - proportions).square().sum(dim=1)
 
 
@@ -63,8 +63,8 @@ class ProportionLoss:
 
     def __post_init__(self) -> None:
         """Check the settings."""
-        if self.form not in FORMS:
-            raise ConfigError(f"form is {self.form!r}.", f"Let it be one of {', '.join(FORMS)}.")
+        if self.form not in [*FORMS]:
+            raise must_be("form", f"one of {', '.join(FORMS)}", self.form)
 
     def start(self, bags: Bags, **run: object) -> Proportions:
         """There is nothing to resolve."""
@@ -78,5 +78,5 @@ class Proportions(Supervision):
         self.form = FORMS[form]
 
     def bag_loss(self, mean_confidence: Tensor, proportions: Tensor) -> Tensor:
-        """Give the mean over bags."""
+        """Return the mean over bags."""
         return self.form(mean_confidence, proportions).mean()

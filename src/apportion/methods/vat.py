@@ -21,6 +21,7 @@ Regularization", ACML 2020.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Integral
 from typing import ClassVar
 
 import torch
@@ -30,16 +31,16 @@ from torch.nn.functional import kl_div
 from apportion.bags.bags import Bags
 from apportion.engine.batches import Batch, Unit
 from apportion.engine.step import frozen_statistics
-from apportion.errors import ConfigError
+from apportion.errors import must_be
 from apportion.methods.pi_model import check_perturbable, check_settings, ramp
 from apportion.methods.proportion_loss import Proportions
 from apportion.nets.normalized import parts
 
-__all__ = ["AdversarialConsistency", "VirtualAdversarial"]
+__all__ = ["LLPVAT", "AdversarialConsistency"]
 
 
 @dataclass(frozen=True)
-class VirtualAdversarial:
+class LLPVAT:
     """Eq. 7 with virtual adversarial training.
 
     Parameters
@@ -65,8 +66,8 @@ class VirtualAdversarial:
     def __post_init__(self) -> None:
         """Check the settings."""
         check_settings(epsilon=self.epsilon, xi=self.xi, weight=self.weight, ramp=self.ramp)
-        if self.iterations < 1:
-            raise ConfigError(f"iterations is {self.iterations}.", "Let it be 1 or more.")
+        if not isinstance(self.iterations, Integral) or self.iterations < 1:
+            raise must_be("iterations", "an integer ≥ 1", self.iterations)
 
     def start(self, bags: Bags, **run: object) -> AdversarialConsistency:
         """There is nothing to resolve."""
@@ -76,12 +77,12 @@ class VirtualAdversarial:
 class AdversarialConsistency(Proportions):
     """The proportions and the consistency supervise: there is no state."""
 
-    def __init__(self, method: VirtualAdversarial) -> None:
+    def __init__(self, method: LLPVAT) -> None:
         super().__init__()
         self.method = method
 
     def instance_loss(self, model: nn.Module, batch: Batch, logits: Tensor) -> Tensor:
-        """Give the weighted divergence, averaged over the instances."""
+        """Return the weighted divergence, averaged over the instances."""
         prepare, network = parts(model)
         x = tuple(part.detach() for part in prepare(*batch.x))
         check_perturbable(x)

@@ -104,8 +104,8 @@ def method_in_words(config: Any, *, brief: bool = False) -> str:
     'proportion loss (l1)'
     """
     method = config["method"]
-    name = str(method.get("name", method.get("class")))
-    if name in ("fpl", "OnlinePseudoLabels"):
+    name = str(method["name"])
+    if name == "fpl":
         eta = config.get("resolved", {}).get("eta", method.get("eta"))
         form = ", plain unlikelihood" if method.get("unlikelihood") == "plain" else ""
         if not method.get("accumulate", True):
@@ -117,11 +117,10 @@ def method_in_words(config: Any, *, brief: bool = False) -> str:
         if brief:
             return f"online pseudo labels{strength}{form}"
         return f"online pseudo labels (Follow the Perturbed Leader{strength}{form})"
-    if name in ("proportion-loss", "ProportionLoss"):
+    if name == "proportion-loss":
         return f"proportion loss ({method.get('form', 'cross-entropy')})"
-    if name in ("pi-model", "PiModel"):
-        return "Π-model with proportion loss"
-    return "LLP-VAT" if name in ("llp-vat", "VirtualAdversarial") else name
+    known = {"pi-model": "Π-model with proportion loss", "llp-vat": "LLP-VAT"}
+    return known.get(name, name)
 
 
 def network_in_words(run: RunRead) -> str | None:

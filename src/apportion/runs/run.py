@@ -122,7 +122,7 @@ class Run:
             )
         read = read_toml(self.config, RunError, remedy)
         try:
-            is_one = read["train"]["epochs"] >= 1 and bool({"name", "class"} & {*read["method"]})
+            is_one = read["train"]["epochs"] >= 1 and "name" in read["method"]
             version = read["format"]
         except (KeyError, TypeError):
             is_one, version = False, None

@@ -14,7 +14,7 @@ import torch
 
 from apportion.errors import RunError
 from apportion.files import as_toml, read_toml
-from apportion.methods.base import describe
+from apportion.methods.registry import describe
 from apportion.model.model import Model, describe_parts
 from apportion.runs.evaluation import plain_names, save_evaluations
 from apportion.runs.run import FORMAT_VERSION, Run

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from apportion.bags.bags import Bags
+from apportion.metrics import bag_means
 from apportion.runs.evaluation import BINS, Evaluation, Ints, Unsure, plain_names
 
 __all__ = ["evaluate"]
@@ -33,7 +34,6 @@ def evaluate(bags: Bags, confidence: NDArray[Any]) -> Evaluation:
     >>> evaluation.unsure.rows
     array([2, 1, 0])
     """
-    sums = np.add.reduceat(confidence, bags.offsets[:-1], axis=0, dtype=np.float64)
     likeliest = confidence.argmax(axis=1)
     top = np.take_along_axis(confidence, likeliest[:, None], axis=1)[:, 0]
     confusion = calibration = None
@@ -49,7 +49,7 @@ def evaluate(bags: Bags, confidence: NDArray[Any]) -> Evaluation:
         ids=plain_names(bags.ids),
         sizes=bags.sizes,
         given=bags.proportions,
-        predicted=sums / bags.sizes[:, None],
+        predicted=bag_means(confidence, bags.offsets),
         confusion=confusion,
         calibration=calibration,
         unsure=_least_sure(bags, confidence, top),

@@ -30,8 +30,8 @@ from apportion.methods.registry import method_named
 from apportion.runs.run import Run
 from apportion.training.archive import Archive
 from apportion.training.checks import check_types
-from apportion.training.progress import Stopwatch, brief, progress_bars, readable
 from apportion.training.history import History
+from apportion.training.progress import Stopwatch, brief, progress_bars, readable
 from apportion.training.session import Session
 
 __all__ = ["fit", "train_one"]
@@ -63,7 +63,7 @@ def fit(
         Bags to train on, to select by, and to report accuracy on. Labels that they know are used
         for accuracies in the log, and for no decision.
     method : str or Method
-        A name from `apportion.METHODS`, or settings such as ``OnlinePseudoLabels(eta=5)``.
+        A name from `apportion.METHODS`, or settings such as ``FPL(eta=5)``.
     config : TrainConfig, optional
         How to train.
     run : path or Run, optional

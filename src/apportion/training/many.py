@@ -28,8 +28,8 @@ from apportion.methods.base import Method
 from apportion.runs.run import Run
 from apportion.training.checks import check_types
 from apportion.training.fit import train_one
-from apportion.training.progress import progress_bars
 from apportion.training.history import History
+from apportion.training.progress import progress_bars
 
 __all__ = ["Job", "fit_many"]
 

@@ -14,13 +14,13 @@ from apportion.bags.bags import Bags
 from apportion.config import TrainConfig
 from apportion.engine.batches import Instances, Shelf, place
 from apportion.engine.device import precision_for, stream_for
+from apportion.engine.generators import OwnGenerators
 from apportion.engine.step import Mode, Stepper
 from apportion.errors import RunError
 from apportion.methods.base import Method, Supervision
-from apportion.metrics import bag_means, proportion_error, share_equal
+from apportion.metrics import accuracy, proportion_error
 from apportion.nets.augment import augmented
 from apportion.nets.build import move_to
-from apportion.randomness import OwnGenerators
 from apportion.runs.evaluation import Evaluation
 from apportion.training.checks import check_batch, check_input
 from apportion.training.evaluate import evaluate
@@ -217,7 +217,7 @@ class Session:
                     f"the confidences of the {'validation' if name == 'valid' else name} "
                     f"instances are not finite after epoch {self.history.n_epochs + 1}"
                 )
-            predicted = bag_means(confidence, instances.offsets)
+            predicted = instances.bag_means(confidence)
             found[f"{name}_error"] = proportion_error(instances.proportions, predicted)
             if bags.truth is not None:
                 found[f"{name}_accuracy"] = _accuracy(confidence.argmax(dim=1), bags)
@@ -271,7 +271,7 @@ class Session:
 
 
 def _accuracy(labels: Tensor, bags: Bags) -> float:
-    return share_equal(labels, torch.from_numpy(bags.truth).to(labels.device))
+    return accuracy(labels, torch.from_numpy(bags.truth).to(labels.device))
 
 
 def _copy(net: nn.Module) -> Weights:

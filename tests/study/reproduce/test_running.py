@@ -18,8 +18,8 @@ from apportion.study.reproduce import running
 from apportion.study.reproduce.paper import Cell
 from apportion.study.reproduce.running import run
 from apportion.study.reproduce.schedule import duration
-from apportion.training.many import fit_many
 from apportion.training.history import History
+from apportion.training.many import fit_many
 from apportion.training.session import Session
 from tests.study.reproduce.small import line_of, small_data, small_paper
 

@@ -1,0 +1,387 @@
+r"""Labels by Follow the Perturbed Leader: Algorithm 1, lines 6–10, for whoever trains.
+
+After every epoch t the learner says how confident it is of each class of each instance, and so how
+unlikely each label is (Eq. 2),
+
+.. math::
+    L_{jc}[t] = \begin{cases}
+        1 - \mathrm{conf}(x_j, c) & \text{if } c \text{ was } x_j\text{'s label in epoch } t \\
+        \max_b \mathrm{conf}(x_j, b) - \mathrm{conf}(x_j, c) & \text{otherwise,}
+    \end{cases}
+
+and each bag's next labels are those of least *perturbed* total that meet its counts (Eqs. 5–6),
+
+.. math:: Y[t + 1] = \arg\min_{Y} \sum_j \Big( \sum_{\tau \le t} L_j[\tau] + \eta Z_j \Big)_{Y_j},
+          \qquad Z_{jc} \sim N(0, 1) \text{ anew in every epoch.}
+
+The ablations are settings: ``unlikelihood="plain"`` is Eq. 8, :math:`1 - \mathrm{conf}(x_j, c)` for
+all c; ``eta=0`` is the paper's Greedy; ``eta=0, accumulate=False`` is its Naive, which decides by
+:math:`L[t]` alone.
+
+The *regret* (Eqs. 3–4) of the labels played in epochs 1 to t is what they cost above the best fixed
+labels in hindsight, which are one more assignment, of the summed unlikelihoods:
+
+.. math:: R_t = \sum_{\tau \le t} \sum_j L_{j Y_j[\tau]}[\tau]
+          - \min_Y \sum_{\tau \le t} \sum_j L_{j Y_j}[\tau].
+
+The state is one matrix (N, C) of float32, the labels and 2 C prices per bag. A decision costs a few
+passes over that matrix and one more matrix of its size; threads share both.
+
+Reference: S. Matsuo, R. Bise, S. Uchida, D. Suehiro, "Learning From Label Proportion with Online
+Pseudo-Label Decision by Regret Minimization", ICASSP 2023.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
+from itertools import pairwise
+from numbers import Real
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from apportion.bags.bags import Bags
+from apportion.errors import RunError, must_be
+from apportion.labels.assign import assign, available_cores
+from apportion.labels.start import checked_labels, random_labels
+from apportion.metrics import accuracy
+from apportion.randomness import Purpose, generator
+
+__all__ = [
+    "Decided",
+    "Leader",
+    "Regret",
+    "check_settings",
+    "perturbation",
+    "plain_unlikelihood",
+    "regret",
+    "unlikelihood",
+]
+
+BLOCK = 16_384  # instances whose perturbation is drawn at a time; it defines the numbers
+PIECE = 131_072  # numbers that a thread computes at a time: they stay in its cache
+SHORT = 32  # classes; over so few numbers per row numpy reduces column by column faster
+
+Floats = NDArray[Any]
+Ints = NDArray[np.int64]
+Unlikelihood = Literal["relative", "plain"]
+First = Literal["random", "decide"] | ArrayLike
+
+
+# -------------------------------------------------------------------------------------- equations
+
+
+def unlikelihood(confidence: Floats, labels: Ints) -> Floats:
+    """Compute Eq. 2: how unlikely each class is as the label of each instance, in [0, 1].
+
+    Examples
+    --------
+    >>> unlikelihood(np.array([[0.7, 0.2, 0.1]]), np.array([1])).round(6)
+    array([[0. , 0.8, 0.6]])
+    """
+    cost: Floats = np.subtract(_row_maxima(confidence)[:, None], confidence, order="C")
+    own = _places(labels, cost)
+    cost.reshape(-1)[own] = 1 - confidence.take(own)
+    return cost
+
+
+def plain_unlikelihood(confidence: Floats, labels: Ints) -> Floats:  # noqa: ARG001
+    """Compute Eq. 8: the plain form, whatever the labels are.
+
+    Examples
+    --------
+    >>> plain_unlikelihood(np.array([[0.7, 0.2, 0.1]]), np.array([1])).round(6)
+    array([[0.3, 0.8, 0.9]])
+    """
+    cost: Floats = 1 - confidence
+    return cost
+
+
+UNLIKELIHOODS = {"relative": unlikelihood, "plain": plain_unlikelihood}
+
+
+def _places(labels: Ints, matrix: Floats) -> Ints:
+    """Each row's label in a flat (n, C) matrix: three times as fast as an index of both axes."""
+    return np.arange(0, matrix.size, matrix.shape[1]) + labels
+
+
+def _row_maxima(values: Floats) -> Floats:
+    if values.shape[1] > SHORT:
+        return np.asarray(values.max(axis=1))
+    best = values[:, 0].copy()
+    for column in values.T[1:]:
+        np.maximum(best, column, out=best)
+    return best
+
+
+def perturbation(seed: int, epoch: int, first: int, last: int, n_classes: int) -> Floats:
+    """Draw Z for the instances at positions first to last - 1, all of one block.
+
+    It is a pure function of seed, epoch and position, on any machine and in any shard.
+    """
+    block, start = divmod(first, BLOCK)
+    numbers = generator(seed, Purpose.PERTURBATION, epoch, block=block)
+    drawn = numbers.standard_normal((start + last - first, n_classes), dtype=np.float32)
+    return drawn[start:]
+
+
+class Regret(NamedTuple):
+    """The regret per instance and epoch, and the prices of the best labels in hindsight."""
+
+    value: float
+    prices: NDArray[np.float64]
+
+
+def regret(
+    played: float,
+    total: Floats,
+    counts: Ints,
+    offsets: Ints,
+    *,
+    epochs: int,
+    prices: NDArray[np.float64] | None = None,
+    threads: int | None = None,
+) -> Regret:
+    """Compute the regret of played labels over some epochs (Eq. 4), per instance and epoch.
+
+    Parameters
+    ----------
+    played : float
+        What the labels played cost in all, each epoch by that epoch's unlikelihood.
+    total : array of shape (N, C)
+        The unlikelihood of every label of every instance, summed over the epochs.
+    prices : array, optional
+        Those of the epoch before, as a start.
+
+    Examples
+    --------
+    Labels 0, 1 were played twice and cost 0.2 + 0.6; labels 1, 0 would have cost 0.5:
+
+    >>> total = np.array([[0.6, 0.3], [0.2, 0.2]])
+    >>> round(regret(0.8, total, np.array([[1, 1]]), np.array([0, 2]), epochs=2).value, 6)
+    0.075
+    """
+    best = assign(total, counts, offsets, prices=prices, threads=threads)
+    return Regret((played - float(best.objective.sum())) / (len(total) * epochs), best.prices)
+
+
+# -------------------------------------------------------------------------------------- the leader
+
+
+class Decided(NamedTuple):
+    """The labels after a decision, and what the log says of it."""
+
+    labels: Ints  # (N,) those of the leader, which its next decision changes
+    changed: float  # the share of them that is new
+    regret: float  # per instance and epoch, of all labels played so far
+
+
+class Leader:
+    """The labels of one training, decided anew after every epoch.
+
+    Train on `labels`, call `decide` with the confidences of what was trained, and so on.
+
+    Parameters
+    ----------
+    bags : Bags
+        Their counts, sizes and classes are used; `x` is not, and may be None.
+    eta : float
+        The rate η of the perturbation. Unlikelihoods add up over the epochs while the perturbation
+        does not, so it should grow with them: 5 · epochs / 400 is the paper's 5 at 400.
+    unlikelihood : "relative" or "plain"
+        Eq. 2 or Eq. 8.
+    accumulate : bool
+        Whether to decide by the sum over all epochs, or by the last one alone.
+    first : "random", "decide", or labels (N,)
+        The labels before the first decision. "random" is a random permutation of each bag's counts;
+        "decide" is the same, to be replaced before any training by a decision from the untrained
+        learner's confidences, which then counts as epoch 0; labels of the caller are positions in
+        `Bags.classes`, in the order of `Bags.index`, and meet the counts.
+    seed : int
+        The first labels and the perturbation follow from it.
+    first_position : int
+        Where the instances begin among all, if these are only some of the bags: leaders of
+        consecutive shards then decide what one leader of all bags decides.
+    threads : int, optional
+        How many threads to use: by default one per available core. The labels do not depend on it.
+
+    Attributes
+    ----------
+    labels : array of shape (N,)
+        The labels now, one per instance in the order of `Bags.index`. It is changed in place.
+
+    Examples
+    --------
+    A learner that is surer and surer that the last two instances are of class 1:
+
+    >>> bags = Bags.from_rows(None, ["a"] * 4, {"a": [2, 2]}, counts=True)
+    >>> leader = Leader(bags, eta=0.1)
+    >>> leader.labels
+    array([1, 0, 0, 1])
+    >>> for sure in (0.6, 0.8, 0.9):
+    ...     confidence = np.array([[sure, 1 - sure]] * 2 + [[1 - sure, sure]] * 2)
+    ...     decided = leader.decide(confidence)
+    >>> leader.labels, decided.changed
+    (array([0, 0, 1, 1]), 0.0)
+    """
+
+    def __init__(
+        self,
+        bags: Bags,
+        *,
+        eta: float,
+        unlikelihood: Unlikelihood = "relative",
+        accumulate: bool = True,
+        first: First = "random",
+        seed: int = 0,
+        first_position: int = 0,
+        threads: int | None = None,
+    ) -> None:
+        check_settings(eta, unlikelihood, first)
+        if threads is not None and threads < 1:
+            raise must_be("threads", "an integer ≥ 1, or None for every core", threads)
+        if first_position < 0:
+            raise must_be("first_position", "an integer ≥ 0", first_position)
+        self.bags, self.eta, self.accumulate = bags, float(eta), accumulate
+        self.unlikelihood: Callable[[Floats, Ints], Floats] = UNLIKELIHOODS[unlikelihood]
+        self.seed, self.first_position, self.threads = seed, first_position, threads
+        drawn = isinstance(first, str)
+        self.decides_first = drawn and first == "decide"
+        self.labels: Ints = (
+            random_labels(bags, seed, first_position)  # Y[1]
+            if drawn
+            else checked_labels(first, bags, "the first labels")
+        )
+        self.total = np.zeros((bags.n_instances, bags.n_classes), np.float32)  # Σ L[1..t]
+        self.played = 0.0  # Σ of the unlikelihood of the labels played
+        self.decisions = 0
+        self.prices: NDArray[np.float64] | None = None  # where the next decision starts
+        self.best_prices: NDArray[np.float64] | None = None  # and the best labels in hindsight
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that the next decision ends."""
+        return self.decisions + (not self.decides_first)
+
+    def decide(self, confidence: Floats) -> Decided:
+        """Decide the next labels: lines 6–10, over all bags at once.
+
+        Parameters
+        ----------
+        confidence : array of floats of shape (N, C)
+            How confident the learner is of each class, for each instance in the order of
+            `Bags.index`.
+        """
+        confidence = np.asarray(confidence)
+        if confidence.shape != self.total.shape or confidence.dtype.kind != "f":
+            given = f"{confidence.dtype} of shape {confidence.shape}"
+            raise must_be("confidence", f"floats of shape {self.total.shape}", given)
+        where = self.bags.counts, self.bags.offsets
+        costs = self._perturbed_totals(confidence)
+        decided = assign(costs, *where, prices=self.prices, threads=self.threads)  # line 9: Eq. 6
+        del costs
+        changed = 1 - accuracy(decided.labels, self.labels)
+        self.labels[:] = decided.labels
+        self.decisions += 1
+        so_far = regret(
+            self.played,
+            self.total,
+            *where,
+            epochs=self.decisions,
+            prices=self.best_prices,
+            threads=self.threads,
+        )
+        self.prices, self.best_prices = decided.prices, so_far.prices
+        return Decided(self.labels, changed, so_far.value)
+
+    def _perturbed_totals(self, confidence: Floats) -> Floats:
+        """Add an epoch's unlikelihood to the totals, and return what decides the next labels."""
+        (n, n_classes), begin = self.total.shape, self.first_position
+        perturbed = np.empty_like(self.total)
+
+        def add(start: int, stop: int) -> float:  # line 7; returns what the labels played cost
+            rows = slice(start, stop)
+            labels, total = self.labels[rows], self.total[rows]
+            with np.errstate(invalid="ignore"):  # what is not finite is refused by `assign`
+                latest = self.unlikelihood(confidence[rows].astype(np.float32, copy=False), labels)
+                total += latest
+            perturbed[rows] = total if self.accumulate else latest
+            return float(latest.take(_places(labels, latest)).sum(dtype=np.float64))
+
+        def perturb(start: int, stop: int) -> None:  # line 8
+            z = perturbation(self.seed, self.epoch, begin + start, begin + stop, n_classes)
+            z *= np.float32(self.eta)
+            wait(added)  # they are ahead in the queue, so that none of them waits for this
+            perturbed[start:stop] += z
+
+        with ThreadPoolExecutor(self.threads or available_cores()) as pool:
+            size = max(PIECE // n_classes, 1)
+            added = [pool.submit(add, *ends) for ends in _cut(n, size, size)]
+            blocks = _cut(n, BLOCK - begin % BLOCK, BLOCK) if self.eta else ()
+            done = [pool.submit(perturb, *ends) for ends in blocks]
+        self.played += sum(piece.result() for piece in added)
+        for block in done:
+            block.result()
+        return perturbed
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Return all that is needed to go on; later decisions change these very arrays."""
+        state: dict[str, NDArray[Any]] = {
+            "labels": self.labels,
+            "total": self.total,
+            "played": np.array(self.played),
+            "eta": np.array(self.eta),
+            "decisions": np.array(self.decisions),
+        }
+        if self.prices is not None and self.best_prices is not None:
+            state |= {"prices": self.prices, "best_prices": self.best_prices}
+        return state
+
+    def load(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from what `state` returned, of a leader of the same bags.
+
+        Raises
+        ------
+        RunError
+            If it is not the state of such a leader.
+        """
+        prices = np.zeros(self.bags.counts.shape)
+        wanted = {**self.state(), "prices": prices, "best_prices": prices}
+        if not np.any(state.get("decisions", 1)):
+            del wanted["prices"], wanted["best_prices"]
+        for name, like in wanted.items():
+            value = state.get(name)
+            least = 0 if name in ("eta", "decisions") else -np.inf
+            if (
+                value is None
+                or (value.shape, value.dtype) != (like.shape, like.dtype)
+                or not (np.isfinite(value) & (value >= least)).all()
+            ):
+                raise RunError(
+                    f"{name} in the state of the labels must be finite {like.dtype} of shape "
+                    f"{like.shape}{' and ≥ 0' if least == 0 else ''}.",
+                    "Go on with the bags that it was saved with, or start again elsewhere.",
+                )
+        self.labels[:] = checked_labels(state["labels"], self.bags, "the labels of the state")
+        self.total[:] = state["total"]
+        self.played, self.eta = float(state["played"]), float(state["eta"])
+        self.decisions = int(state["decisions"])
+        self.prices = state["prices"].copy() if self.decisions else None
+        self.best_prices = state["best_prices"].copy() if self.decisions else None
+
+
+def check_settings(eta: float, unlikelihood: str, first: First) -> None:
+    """Check the settings of a leader."""
+    if not (isinstance(eta, Real) and 0 <= float(eta) < np.inf):
+        raise must_be("eta", "a number ≥ 0", eta)
+    if unlikelihood not in [*UNLIKELIHOODS]:
+        raise must_be("unlikelihood", " or ".join(map(repr, UNLIKELIHOODS)), unlikelihood)
+    if isinstance(first, str) and first not in ("random", "decide"):
+        raise must_be("first", "'random', 'decide' or an array of labels", first)
+
+
+def _cut(n: int, first: int, size: int) -> Iterator[tuple[int, int]]:
+    """Return where pieces of n rows start and stop; the first may be of another size."""
+    return pairwise([0, *range(first, n, size), n])

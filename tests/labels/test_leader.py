@@ -1,0 +1,448 @@
+"""The leader: equations, perturbation, decisions, shards, regret and state."""
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from apportion.bags.bags import Bags
+from apportion.errors import AssignmentError, BagError, ConfigError, RunError
+from apportion.labels import leader as module
+from apportion.labels.assign import assign
+from apportion.labels.leader import (
+    Leader,
+    perturbation,
+    plain_unlikelihood,
+    regret,
+    unlikelihood,
+)
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "fpl": {"eta": 0.6},
+    "fpl-plain": {"eta": 0.6, "unlikelihood": "plain"},
+    "greedy": {"eta": 0},
+    "naive": {"eta": 0, "accumulate": False},
+}
+
+
+def bags_of(counts: Any) -> Bags:
+    """Bags of some counts, whose rows are stored by class: their order is the truth."""
+    counts = np.array(counts)
+    truth = np.repeat(np.tile(np.arange(counts.shape[1]), len(counts)), counts.ravel())
+    bag = np.repeat(np.arange(len(counts)), counts.sum(axis=1))
+    classes = range(counts.shape[1])
+    return Bags.from_rows(None, bag, counts, counts=True, classes=classes, truth=truth)
+
+
+def counts_of(labels: Any, bags: Bags) -> list[list[int]]:
+    return [
+        [labels[first:last].tolist().count(c) for c in range(bags.n_classes)]
+        for first, last in itertools.pairwise(bags.offsets.tolist())
+    ]
+
+
+def confidence_of(bags: Bags, seed: int = 0) -> Any:
+    rng = np.random.default_rng(seed)
+    return rng.dirichlet(np.ones(bags.n_classes), bags.n_instances).astype(np.float32)
+
+
+SMALL = bags_of([[3, 2, 0], [0, 0, 1], [2, 2, 4], [1, 5, 1]])
+TRUTH: Any = SMALL.truth
+
+
+# ------------------------------------------------------------------------------------ Eqs. 2 and 8
+
+
+@pytest.mark.parametrize("n_classes", [1, 2, 5, 31, 32, 33, 100])
+def test_unlikelihoods_are_those_of_each_row_by_itself(n_classes):
+    """Few and many classes are computed in different ways."""
+    rng = np.random.default_rng(n_classes)
+    confidence = rng.dirichlet(np.ones(n_classes), 50)
+    labels = rng.integers(n_classes, size=50)
+    for j, (row, own) in enumerate(zip(confidence.tolist(), labels.tolist(), strict=True)):
+        plain = [1 - value for value in row]
+        relative = [max(row) - value for value in row]
+        relative[own] = 1 - row[own]
+        assert unlikelihood(confidence, labels)[j].tolist() == relative
+        assert plain_unlikelihood(confidence, labels)[j].tolist() == plain
+
+
+# ------------------------------------------------------------------------------------ first labels
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_first_labels_tell_nothing_of_the_truth_where_rows_are_stored_by_class(name):
+    bags = bags_of([[500, 500], [250, 750]])
+    right = (Leader(bags.without_truth(), **SETTINGS[name]).labels == bags.truth).mean()
+    chance = np.mean([0.5, 0.25**2 + 0.75**2])
+    assert abs(right - chance) < 5 * 0.5 / math.sqrt(2000)
+
+
+def test_first_labels_follow_from_the_seed():
+    one, again, other = (Leader(SMALL, eta=1, seed=seed).labels.tolist() for seed in (5, 5, 6))
+    assert one == again
+    assert one != other
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.int32, np.uint8, np.uint64, list])
+def test_first_labels_of_the_caller_are_taken_and_stay_as_they_are(kind):
+    first = TRUTH.tolist() if kind is list else TRUTH.astype(kind)
+    leader = Leader(SMALL, eta=3, first=first)
+    assert leader.labels.dtype == np.int64
+    assert leader.labels.tolist() == TRUTH.tolist()
+    leader.decide(confidence_of(SMALL))
+    assert leader.labels.tolist() != TRUTH.tolist()
+    assert np.asarray(first).tolist() == TRUTH.tolist()
+
+
+def test_first_labels_that_break_the_counts_are_refused():
+    with pytest.raises(BagError, match="the first labels give bag 0 0 of class 0"):
+        Leader(SMALL, eta=1, first=TRUTH[::-1])
+
+
+# ------------------------------------------------------------------------------------ perturbation
+
+
+def noise_of(n: int, n_classes: int = 3, *, seed: int = 0, epoch: int = 1, first: int = 0) -> Any:
+    """Z of n positions from some position on, block by block."""
+    block = module.BLOCK
+    cuts = [first, *range((first // block + 1) * block, first + n, block), first + n]
+    pieces = [perturbation(seed, epoch, a, b, n_classes) for a, b in itertools.pairwise(cuts)]
+    return np.concatenate(pieces)
+
+
+def test_the_perturbation_is_normal():
+    noise = noise_of(40_000, 5)
+    assert noise.dtype == np.float32
+    assert abs(noise.mean()) < 4 / math.sqrt(noise.size)
+    assert stats.kstest(noise.ravel(), "norm").pvalue > 1e-3
+    correlation = np.corrcoef(noise.T) - np.eye(5)
+    assert np.abs(correlation).max() < 5 / math.sqrt(40_000)
+    assert abs(np.corrcoef(noise[1:, 0], noise[:-1, 0])[0, 1]) < 5 / math.sqrt(40_000)
+
+
+def test_the_perturbation_is_drawn_anew_in_every_epoch_and_for_every_seed():
+    drawn = [noise_of(200, seed=s, epoch=e) for s in (0, 1) for e in (0, 1, 2, 300)]
+    for one, other in itertools.combinations(drawn, 2):
+        assert abs(np.corrcoef(one.ravel(), other.ravel())[0, 1]) < 0.25
+
+
+@pytest.mark.parametrize("n", [1, 63, 64, 65, 128, 300])
+@pytest.mark.parametrize("first", [0, 1, 63, 64, 130])
+def test_the_perturbation_is_that_of_the_position_whatever_else_is_drawn(n, first, monkeypatch):
+    monkeypatch.setattr(module, "BLOCK", 64)
+    assert np.array_equal(noise_of(n, first=first), noise_of(1000)[first : first + n])
+
+
+def test_blocks_are_perturbed_by_numbers_of_their_own(monkeypatch):
+    monkeypatch.setattr(module, "BLOCK", 64)
+    blocks = noise_of(640).reshape(10, -1)
+    for one, other in itertools.combinations(blocks, 2):
+        assert abs(np.corrcoef(one, other)[0, 1]) < 0.35
+    assert len(np.unique(blocks)) > 0.99 * blocks.size
+
+
+@pytest.mark.parametrize("eta", [0.0, 1.0, 4.0])
+def test_eta_times_the_perturbation_decides_where_all_classes_are_as_likely(eta):
+    """In bags of one of each class, by trying all labelings of each."""
+    bags = bags_of([[1, 1, 1]] * 40)
+    leader = Leader(bags, eta=eta, unlikelihood="plain", seed=3)
+    confidence = confidence_of(bags)
+    decided = leader.decide(confidence)
+    cost = 1 - confidence.astype(np.float64) + eta * noise_of(120, seed=3)
+    labelings = list(itertools.permutations(range(3)))
+    for first in range(0, 120, 3):
+        mine = cost[first : first + 3]
+        costs = [sum(mine[j, c] for j, c in enumerate(labels)) for labels in labelings]
+        best = labelings[int(np.argmin(costs))]
+        assert decided.labels[first : first + 3].tolist() == list(best)
+
+
+# ------------------------------------------------------------------------- threads, shards, epochs
+
+
+def decisions(leader: Leader, confidences: list[Any]) -> list[list[int]]:
+    return [leader.decide(confidence).labels.tolist() for confidence in confidences]
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_decisions_do_not_depend_on_threads(name, monkeypatch):
+    monkeypatch.setattr(module, "BLOCK", 1000)
+    monkeypatch.setattr(module, "PIECE", 2000)
+    bags = bags_of(np.random.default_rng(0).integers(1, 60, (120, 3)))
+    assert bags.n_instances * 3 > 20_000  # or assign would use one thread anyway
+    found = []
+    for threads in (1, 4, None):
+        leader = Leader(bags, **SETTINGS[name], threads=threads)
+        decided = [leader.decide(confidence_of(bags, t)) for t in (1, 2)]
+        found.append(([(d.changed, d.regret) for d in decided], leader.labels.tolist()))
+    assert found[0] == found[1] == found[2]
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize("first", ["random", "decide"])
+def test_leaders_of_shards_decide_what_one_leader_of_all_decides(name, first, monkeypatch):
+    monkeypatch.setattr(module, "BLOCK", 64)
+    bags = bags_of(np.random.default_rng(1).integers(1, 9, (60, 3)))
+    confidences = [confidence_of(bags, t) for t in range(4)]
+    options: dict[str, Any] = {**SETTINGS[name], "first": first, "seed": 5}
+    leader = Leader(bags, **options)
+    first_labels, whole = leader.labels.tolist(), decisions(leader, confidences)
+    cuts = [0, 7, 8, 31, 60]
+    positions = bags.offsets[cuts].tolist()
+    assert not any(position % 64 == 0 for position in positions[1:-1])
+    for (a, b), (start, stop) in zip(
+        itertools.pairwise(cuts), itertools.pairwise(positions), strict=True
+    ):
+        shard = Leader(bags[a:b], **options, first_position=start)
+        assert shard.labels.tolist() == first_labels[start:stop]
+        mine = [confidence[start:stop] for confidence in confidences]
+        assert decisions(shard, mine) == [labels[start:stop] for labels in whole]
+
+
+def test_epochs_are_counted_from_one_or_from_the_untrained_learners():
+    """Z of epoch t decides the labels of epoch t + 1, whether or not there was an epoch 0."""
+    confidences = [confidence_of(SMALL, t) for t in range(3)]
+    for first, epochs in (("random", [1, 2, 3]), ("decide", [0, 1, 2])):
+        leader = Leader(SMALL, eta=100, accumulate=False, first=first)  # Z decides alone
+        assert leader.epoch == epochs[0]
+        for epoch, confidence in zip(epochs, confidences, strict=True):
+            cost = 100 * noise_of(21, epoch=epoch)
+            leader.decide(confidence)
+            best = assign(cost, SMALL.counts, SMALL.offsets)
+            assert leader.labels.tolist() == best.labels.tolist()
+
+
+# --------------------------------------------------------------------------------------- decisions
+
+
+def test_a_learner_that_is_sure_of_labels_that_meet_the_counts_is_followed():
+    sure = np.eye(3)[TRUTH]
+    for options in ({}, {"accumulate": False}, {"unlikelihood": "plain"}):
+        leader = Leader(SMALL, eta=0, **options)
+        leader.decide(sure)
+        # By Eq. 2 the label that was played costs no more than one the learner is as unsure of.
+        leader.decide(sure)
+        assert leader.labels.tolist() == TRUTH.tolist()
+
+
+def test_labels_are_changed_in_place():
+    leader = Leader(SMALL, eta=4)
+    labels, before = leader.labels, leader.labels.copy()
+    decided = leader.decide(confidence_of(SMALL))
+    assert decided.labels is leader.labels is labels
+    assert decided.changed == pytest.approx((before != labels).mean())
+    assert decided.changed > 0
+    alone = Leader(bags_of([[0, 3]]), eta=4)
+    assert alone.decide(np.full((3, 2), 0.5)).changed == 0
+
+
+def test_naive_forgets_and_greedy_does_not():
+    ends: dict[str, list[Any]] = {"naive": [], "greedy": []}
+    for name, found in ends.items():
+        for past in (1, 3):
+            leader = Leader(SMALL, **SETTINGS[name])
+            leader.decide(confidence_of(SMALL, past))
+            leader.labels[:] = TRUTH  # so that only the past differs
+            found.append(leader.decide(confidence_of(SMALL, 2)).labels.tolist())
+    assert ends["naive"][0] == ends["naive"][1]
+    assert ends["greedy"][0] != ends["greedy"][1]
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
+def test_confidences_of_any_float_in_any_order_of_memory_are_taken(dtype):
+    plain = confidence_of(SMALL).astype(dtype)
+    wanted = Leader(SMALL, eta=1).decide(plain.astype(np.float32)).labels.tolist()
+    read_only = plain.copy()
+    read_only.flags.writeable = False
+    for given_ in (plain, np.asfortranarray(plain), plain[::-1][::-1], read_only):
+        before = given_.copy()
+        assert Leader(SMALL, eta=1).decide(given_).labels.tolist() == wanted
+        assert np.array_equal(given_, before)
+
+
+def test_costs_that_alternate_fool_greedy_but_not_the_perturbed_leader():
+    bags = bags_of([[1, 1]] * 300)
+    regrets = {}
+    for eta in (0.0, 5.0):
+        leader = Leader(bags, eta=eta, unlikelihood="plain")
+        for epoch in range(1, 61):
+            share = 0.25 if epoch == 1 else float(epoch % 2 == 0)  # against who led until then
+            pair = [[share, 1 - share], [1 - share, share]]
+            decided = leader.decide(np.tile(pair, (300, 1)))
+        regrets[eta] = decided.regret
+    assert regrets[0.0] > 0.4
+    assert regrets[5.0] < 0.2
+
+
+# ------------------------------------------------------------------------------------------ regret
+
+
+def best_in_hindsight(total, counts, offsets):
+    """Eq. 3 by trying every labeling of every bag."""
+    cost = 0.0
+    for i, (first, last) in enumerate(itertools.pairwise(offsets)):
+        pool = np.repeat(np.arange(len(counts[i])), counts[i])
+        rows = np.arange(first, last)
+        cost += min(total[rows, list(order)].sum() for order in itertools.permutations(pool))
+    return cost
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("epochs", [1, 3])
+def test_regret_is_what_was_paid_above_the_best_fixed_labels(seed, epochs):
+    """Eq. 4: Σ_t cost of the labels played in epoch t, less the best fixed labels' cost."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(1, 6, 4)
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    counts = np.stack([rng.multinomial(size, [0.5, 0.3, 0.2]) for size in sizes])
+    losses = rng.random((epochs, offsets[-1], 3))
+    played = 0.0
+    for loss in losses:
+        for i, (first, last) in enumerate(itertools.pairwise(offsets)):
+            labels = rng.permutation(np.repeat(np.arange(3), counts[i]))
+            played += loss[np.arange(first, last), labels].sum()
+
+    found = regret(played, losses.sum(axis=0), counts, offsets, epochs=epochs)
+    best = best_in_hindsight(losses.sum(axis=0), counts, offsets)
+    assert found.value == pytest.approx((played - best) / (offsets[-1] * epochs), rel=1e-9)
+    assert found.value >= 0
+
+    warm = regret(
+        played, losses.sum(axis=0), counts, offsets, epochs=epochs, prices=found.prices, threads=1
+    )
+    assert warm.value == pytest.approx(found.value, rel=1e-9)
+
+
+@pytest.mark.parametrize("first", ["random", "decide"])
+@pytest.mark.parametrize("name", SETTINGS)
+def test_the_regret_of_a_leader_is_that_of_all_epochs_also_where_decisions_forget(name, first):
+    bags = bags_of([[2, 1, 1], [0, 3, 1], [1, 0, 4]])
+    leader = Leader(bags, **SETTINGS[name], first=first)
+    form = plain_unlikelihood if name == "fpl-plain" else unlikelihood
+    total, played = np.zeros((13, 3)), 0.0
+    for epochs in (1, 2, 3):
+        latest = form(confidence_of(bags, epochs), leader.labels)
+        total += latest
+        played += latest[np.arange(13), leader.labels].sum()
+        found = leader.decide(confidence_of(bags, epochs)).regret
+        best = best_in_hindsight(total, bags.counts, bags.offsets)
+        assert found == pytest.approx((played - best) / (13 * epochs), abs=1e-7)
+
+
+def test_the_only_labels_that_are_possible_have_no_regret():
+    leader = Leader(bags_of([[0, 4], [3, 0]]), eta=2)
+    for _ in range(3):
+        assert leader.decide(np.full((7, 2), 0.5)).regret == pytest.approx(0, abs=1e-9)
+
+
+# ------------------------------------------------------------------------------------------- state
+
+
+@pytest.mark.parametrize("first", ["random", "decide"])
+@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize("after", [0, 1, 3])
+def test_a_leader_goes_on_from_its_state_as_if_nothing_had_happened(name, first, after):
+    options: dict[str, Any] = {**SETTINGS[name], "first": first}
+    leader, fresh = Leader(SMALL, **options), Leader(SMALL, **options)
+    for t in range(after):
+        leader.decide(confidence_of(SMALL, t))
+    fresh.load({name: value.copy() for name, value in leader.state().items()})
+    assert fresh.labels.tolist() == leader.labels.tolist()
+    for t in range(after, after + 3):
+        ours, theirs = (one.decide(confidence_of(SMALL, t)) for one in (leader, fresh))
+        assert ours.labels.tolist() == theirs.labels.tolist()
+        assert (ours.changed, ours.regret) == (theirs.changed, theirs.regret)
+    ends = leader.state(), fresh.state()
+    assert ends[0].keys() == ends[1].keys()
+    assert all(np.array_equal(ends[0][name], ends[1][name]) for name in ends[0])
+
+
+def test_the_state_keeps_the_eta_that_it_began_with():
+    fresh = Leader(SMALL, eta=10)
+    fresh.load(Leader(SMALL, eta=5).state())
+    assert fresh.eta == 5
+
+
+def test_a_state_that_was_loaded_is_not_shared():
+    leader, fresh = Leader(SMALL, eta=4), Leader(SMALL, eta=4)
+    leader.decide(confidence_of(SMALL))
+    fresh.load(leader.state())
+    kept = {name: value.copy() for name, value in leader.state().items()}
+    fresh.decide(confidence_of(SMALL, 2))
+    assert all(np.array_equal(kept[name], value) for name, value in leader.state().items())
+
+
+def test_prices_are_part_of_the_state():
+    """They choose among equally good labels, so a run that goes on needs those it had."""
+    leader = Leader(SMALL, eta=1)
+    assert "prices" not in leader.state()
+    leader.decide(confidence_of(SMALL))
+    assert np.ptp(leader.state()["prices"]) > 0
+    assert np.ptp(leader.state()["best_prices"]) > 0
+
+
+DAMAGE: dict[str, Any] = {
+    "labels": [np.zeros(20, np.int64), np.zeros(21), np.zeros(21, np.int64), np.full(21, 7)],
+    "total": [np.zeros((21, 4), np.float32), np.zeros((21, 3)), np.full((21, 3), np.nan, "f4")],
+    "played": [np.array(np.inf), np.zeros(1)],
+    "eta": [np.array(-1.0), np.array(np.nan), np.array(1)],
+    "decisions": [np.array(-1), np.array(1.0)],
+    "prices": [np.zeros((3, 3)), np.full((4, 3), np.inf)],
+    "best_prices": [np.zeros((4, 2))],
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_a_state_that_is_damaged_or_of_other_bags_is_refused_before_it_is_used(name):
+    leader = Leader(SMALL, eta=1)
+    leader.decide(confidence_of(SMALL))
+    state, fresh = leader.state(), Leader(SMALL, eta=1, seed=9)
+    untouched = {name: value.copy() for name, value in fresh.state().items()}
+    without = {key: value for key, value in state.items() if key != name}
+    for damaged in (without, *({**state, name: value} for value in DAMAGE[name])):
+        with pytest.raises((RunError, BagError), match=name.replace("_", ".")):
+            fresh.load(damaged)
+        assert all(np.array_equal(untouched[key], value) for key, value in fresh.state().items())
+
+
+# ---------------------------------------------------------------------------------------- settings
+
+
+@pytest.mark.parametrize("eta", [-1, -1e-9, math.nan, math.inf, "5", None])
+def test_an_eta_that_makes_no_sense_is_refused(eta):
+    with pytest.raises(ConfigError, match="eta must be a number ≥ 0; got"):
+        Leader(SMALL, eta=eta)
+
+
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [
+        ({"unlikelihood": "simple"}, "unlikelihood must be 'relative' or 'plain'; got 'simple'"),
+        ({"first": "zeros"}, "first must be 'random', 'decide' or an array of labels; got 'zeros'"),
+        ({"threads": 0}, "threads must be an integer ≥ 1"),
+        ({"first_position": -1}, "first_position must be an integer ≥ 0; got -1"),
+    ],
+)
+def test_settings_that_there_are_not_are_answered_with_those_there_are(option, says):
+    with pytest.raises(ConfigError, match=says):
+        Leader(SMALL, eta=1, **option)
+
+
+@pytest.mark.parametrize(
+    "confidence", [np.zeros((20, 3)), np.zeros((21, 2)), np.zeros(21), np.zeros((21, 3), int)]
+)
+def test_confidences_of_another_shape_or_type_are_refused(confidence):
+    with pytest.raises(ConfigError, match=r"floats of shape \(21, 3\); got '(float|int)64 of"):
+        Leader(SMALL, eta=1).decide(confidence)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_confidences_that_are_not_finite_are_refused(value):
+    confidence = confidence_of(SMALL)
+    confidence[3, 1] = value
+    with pytest.raises(AssignmentError, match="A network that diverged gives NaN"):
+        Leader(SMALL, eta=1).decide(confidence)
