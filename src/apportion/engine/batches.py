@@ -98,7 +98,7 @@ class Instances:
         return means
 
     def steps(self, unit: Unit, config: TrainConfig, epoch: int) -> Iterator[Step]:
-        """Give the steps of an epoch. All but x reaches the device once, not step by step."""
+        """Yield the steps of an epoch. All but x reaches the device once, not step by step."""
         shuffle = generator(config.seed, Purpose.SHUFFLE, epoch)
         if unit == "instances":
             position = shuffle.permutation(self.bags.n_instances)
@@ -136,7 +136,7 @@ class Instances:
             yield step
 
     def pieces(self, step: Step, most: int) -> Iterator[tuple[slice, Parts]]:
-        """Give the rows of a step, piece by piece."""
+        """Yield the rows of a step, piece by piece."""
         pieces = step.pieces(most)
         if step.x is not None:
             yield from ((piece, tuple(part[piece] for part in step.x)) for piece in pieces)

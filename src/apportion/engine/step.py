@@ -47,10 +47,10 @@ class Losses(Protocol):
     """What a step minimises: the sum of the two, where a method has both."""
 
     def instance_loss(self, model: nn.Module, batch: Batch, logits: Tensor) -> Tensor | None:
-        """Give the mean over the batch's instances."""
+        """Return the mean over the batch's instances."""
 
     def bag_loss(self, mean_confidence: Tensor, proportions: Tensor) -> Tensor | None:
-        """Give the mean over bags (k, C)."""
+        """Return the mean over bags (k, C)."""
 
 
 class Stepper:
@@ -79,7 +79,7 @@ class Stepper:
         self.places: list[int] = []  # of the weights in memory, when they were recorded
 
     def begin_epoch(self) -> None:
-        """Forget recordings of weights that were moved since, to another device and back say."""
+        """Forget recordings of weights that were moved since, as to another device and back."""
         places = [t.data_ptr() for t in chain(self.model.parameters(), self.model.buffers())]
         if places != self.places:
             self.places = places
@@ -87,7 +87,7 @@ class Stepper:
             self.warm.clear()
 
     def __call__(self, step: Step) -> Tensor:
-        """Take one step, and give its loss without waiting for the device."""
+        """Take one step, and return its loss without waiting for the device."""
         self.progress.fill_(step.progress)
         if step.shape in self.graphs:
             return self.graphs[step.shape](step)
@@ -217,7 +217,7 @@ def _sums(step: Step, piece: slice, logits: Tensor) -> Tensor:
 
 @contextmanager
 def frozen_statistics(model: nn.Module) -> Iterator[None]:
-    """Let normalisation layers use the statistics of the batch without remembering them."""
+    """Make normalisation layers use the statistics of the batch without remembering them."""
     before: list[tuple[Any, str, Any]] = []
     for module in model.modules():
         if getattr(module, "track_running_stats", False):

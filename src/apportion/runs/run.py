@@ -48,7 +48,7 @@ class Run:
     folder : path
         It need not exist yet.
     about : mapping of mappings, optional
-        Further sections for the config.toml of a new run: where its data are, say.
+        Further sections for the config.toml of a new run, for example where its data are.
 
     Examples
     --------
@@ -141,7 +141,7 @@ class Run:
         return read_lines(self.log, RunError, "Restore it from a copy, or train in another folder.")
 
     def log_bytes(self) -> int:
-        """Give the length of the log."""
+        """Return the length of the log."""
         return self.log.stat().st_size if self.log.exists() else 0
 
     def rewind(self, n_bytes: int) -> None:

@@ -172,7 +172,7 @@ class Session:
         return self.generators if alone else nullcontext()
 
     def train_epoch(self, epoch: int) -> float:
-        """Train on every instance once; give the mean loss."""
+        """Train on every instance once; return the mean loss."""
         self.generators.reseed(self.config.seed, epoch)
         self.step.begin_epoch()
         self.ahead.clear()
@@ -205,7 +205,7 @@ class Session:
                 group["lr"] = rate
 
     def confidence_to_learn_from(self) -> Tensor | None:
-        """Give the confidences of the training instances, if the method wants them.
+        """Compute the confidences of the training instances, if the method wants them.
 
         A GPU goes on with those that `evaluate` will want, while the host decides labels.
         """
@@ -221,7 +221,7 @@ class Session:
         return found
 
     def learn_from(self, epoch: int, confidence: Tensor | None) -> dict[str, float]:
-        """Let the method learn from an epoch; give its numbers, as the log takes them."""
+        """Hand an epoch to the method; return its numbers, as the log takes them."""
         found = self.supervision.epoch_end(epoch, confidence)
         return {name: float(value) for name, value in found.items()}
 
