@@ -87,7 +87,7 @@ class Stepper:
             self.warm.clear()
 
     def __call__(self, step: Step) -> Tensor:
-        """Take one step, and give its loss without waiting for the device."""
+        """Take one step, and return its loss without waiting for the device."""
         self.progress.fill_(step.progress)
         if step.shape in self.graphs:
             return self.graphs[step.shape](step)

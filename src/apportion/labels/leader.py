@@ -44,9 +44,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from apportion.bags.bags import Bags
 from apportion.errors import RunError, must_be
-from apportion.labels.assign import assign, available_cores
+from apportion.labels.assign import assign
 from apportion.labels.start import checked_labels, random_labels
 from apportion.metrics import accuracy
+from apportion.plan import available_cores
 from apportion.randomness import Purpose, generator
 
 __all__ = [
