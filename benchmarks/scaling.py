@@ -28,7 +28,7 @@ DEFAULTS = {"size": 256, "classes": 10, "epochs": 5, "batch_size": 256, "columns
 def measure(n, size, classes, epochs, batch_size, columns, streamed=None):
     """Train; give the median seconds of an epoch by phases, and the bytes beyond the data."""
     from apportion import Bags, TrainConfig, fit
-    from apportion.nets.build import build
+    from apportion.nets.build import build_net
     from apportion.study.protocols import shuffle
 
     logging.getLogger("apportion").setLevel(logging.ERROR)
@@ -43,10 +43,10 @@ def measure(n, size, classes, epochs, batch_size, columns, streamed=None):
             x = np.load(Path(folder, "x.npy"), mmap_mode="r")
         members = shuffle(n, size, seed=0)
         bags = Bags.from_members(x, members, truth=labels, classes=range(classes))
-        model = build("mlp", bags)
+        model = build_net("mlp", bags)
         config = TrainConfig(epochs=epochs, batch_size=batch_size, device_memory_gib=memory)
         small = bags[: max(1, 1000 // size)]
-        fit(build("mlp", small), small, config=TrainConfig(epochs=1))  # compiles, and warms up
+        fit(build_net("mlp", small), small, config=TrainConfig(epochs=1))  # compiles, and warms up
         history, needed = watched(lambda: fit(model, bags, config=config))
     seconds = history["seconds"]
     phases = {phase: float(np.median([s[phase] for s in seconds])) for phase in seconds[0]}

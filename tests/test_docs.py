@@ -9,7 +9,7 @@ import pytest
 
 from apportion import Bags
 from apportion.engine.device import own_threads
-from apportion.nets.build import build
+from apportion.nets.build import build_net
 from benchmarks import tabular
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -42,7 +42,7 @@ def test_code_block_runs(code):
     x = rng.normal(size=(60, 4)) + labels[:, None]
     bags = Bags.from_rows(x, np.arange(60) // 10, truth=labels)
     train, valid, _ = bags.split(0.3, seed=0)
-    names: dict[str, Any] = {"train": train, "valid": valid, "net": build("mlp", train)}
+    names: dict[str, Any] = {"train": train, "valid": valid, "net": build_net("mlp", train)}
     with own_threads(1):  # steps this small are taken faster by one
         exec(code, names)
     if "history" in code:

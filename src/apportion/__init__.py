@@ -15,6 +15,10 @@ if TYPE_CHECKING:  # the same names, as type checkers read them
     from apportion.bags.bags import Bags as Bags
     from apportion.bags.counts import counts_from_proportions as counts_from_proportions
     from apportion.config import TrainConfig as TrainConfig
+    from apportion.data.images import read_images as read_images
+    from apportion.data.signals import read_signals as read_signals
+    from apportion.data.tables import read_sets as read_sets
+    from apportion.data.tables import read_table as read_table
     from apportion.errors import ApportionError as ApportionError
     from apportion.errors import AssignmentError as AssignmentError
     from apportion.errors import BagError as BagError
@@ -32,6 +36,9 @@ if TYPE_CHECKING:  # the same names, as type checkers read them
     from apportion.methods.pseudo_labels import FPL as FPL
     from apportion.methods.registry import METHODS as METHODS
     from apportion.methods.vat import LLPVAT as LLPVAT
+    from apportion.model.model import Model as Model
+    from apportion.nets.build import build_net as build_net
+    from apportion.report.build import write_report as write_report
     from apportion.runs.run import Run as Run
     from apportion.training.fit import fit as fit
     from apportion.training.history import History as History
@@ -43,30 +50,37 @@ __version__ = "0.1.0"
 # Where each public name lives.
 _HOME = {
     "ApportionError": "errors",
+    "Assignment": "labels.assign",
     "AssignmentError": "errors",
     "BagError": "errors",
+    "Bags": "bags.bags",
     "ConfigError": "errors",
     "DataError": "errors",
-    "RunError": "errors",
     "FPL": "methods.pseudo_labels",
-    "LLPVAT": "methods.vat",
-    "METHODS": "methods.registry",
-    "Assignment": "labels.assign",
-    "Bags": "bags.bags",
     "History": "training.history",
     "Job": "training.many",
     "LLPClassifier": "estimator.classifier",
+    "LLPVAT": "methods.vat",
     "Leader": "labels.leader",
+    "METHODS": "methods.registry",
     "Method": "methods.base",
+    "Model": "model.model",
     "PiModel": "methods.pi_model",
     "ProportionLoss": "methods.proportion_loss",
     "Run": "runs.run",
+    "RunError": "errors",
     "Supervision": "methods.base",
     "TrainConfig": "config",
     "assign": "labels.assign",
+    "build_net": "nets.build",
     "counts_from_proportions": "bags.counts",
     "fit": "training.fit",
     "fit_many": "training.many",
+    "read_images": "data.images",
+    "read_sets": "data.tables",
+    "read_signals": "data.signals",
+    "read_table": "data.tables",
+    "write_report": "report.build",
 }
 
 __all__ = [*_HOME, "__version__"]

@@ -163,11 +163,11 @@ def held_out_share(n_bags: int, asked: float | None = None) -> Choice:
     return Choice(SHARE, f"{tenth} selects the epoch")
 
 
-def check_share(asked: Any) -> None:
-    """Check a share of bags for validation that is asked for."""
+def check_share(asked: Any, name: str = "validation") -> None:
+    """Check a share of bags that is asked for, by the name that the option has at a door."""
     number = isinstance(asked, Real) and not isinstance(asked, bool)
     if asked is not None and not (number and 0 <= float(asked) < 1):
-        raise must_be("the share of bags for validation", "a number from 0 to below 1", asked)
+        raise must_be(name, "a number from 0 to below 1", asked)
 
 
 def kind_of(bags: Bags) -> str:

@@ -103,7 +103,7 @@ def test_errors_are_messages_and_with_debug_tracebacks(tmp_path):
     arguments = ["check", str(tmp_path / "nowhere.csv"), "--label", "x"]
     result = run(*arguments)
     assert result.exit_code == 1
-    assert result.stderr.startswith(f"apportion: {tmp_path / 'nowhere.csv'} is missing.")
+    assert result.stderr.startswith(f"apportion: {tmp_path / 'nowhere.csv'} does not exist.")
     assert isinstance(run("--debug", *arguments).exception, apportion.ApportionError)
 
 
@@ -113,7 +113,7 @@ def test_a_mistake_of_ours_is_told_as_one(monkeypatch):
     def fail(*arguments, **options):
         raise ZeroDivisionError("by 0")
 
-    monkeypatch.setattr(source, "Source", fail)
+    monkeypatch.setattr(source.Source, "read", fail)
     result = run("check", "rows.csv")
     assert result.exit_code == 70
     assert "ZeroDivisionError: by 0" in result.stderr
@@ -127,7 +127,7 @@ def test_ctrl_c_anywhere_is_no_traceback(monkeypatch):
     def interrupt(*arguments, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(source, "Source", interrupt)
+    monkeypatch.setattr(source.Source, "read", interrupt)
     result = run("check", "rows.csv")
     assert result.exit_code == 130
     assert "stopped" in result.stderr
@@ -176,7 +176,7 @@ def test_front_door_does_not_hide_our_own_mistakes(without):
 def test_doctor_finds_a_working_installation():
     code, found = findings()
     assert code == 0
-    assert found["system"]["apportion"]["found"] == apportion.__version__
+    assert found["dependencies"]["apportion"]["found"].startswith(apportion.__version__)
     assert {f["state"] for f in found["dependencies"].values()} == {"ok"}
     assert found["solver"]["assign"]["state"] == "ok"
     assert found["GPU"]
@@ -185,14 +185,14 @@ def test_doctor_finds_a_working_installation():
 def test_doctor_examines_exactly_the_required_dependencies():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     required = {re.match(r"[\w-]+", line).group() for line in project["dependencies"]}  # type: ignore[union-attr]
-    assert required == set(_doctor.DEPENDENCIES)
+    assert required == set(_doctor._required())
 
 
-def test_doctor_prints_a_table_that_fits_80_columns():
+def test_doctor_prints_one_line_per_finding():
     result = run("doctor")
     assert result.exit_code == 0
-    assert max(map(len, result.stdout.splitlines())) <= 80
-    assert "Everything that apportion needs works." in result.stdout
+    assert re.search(r"ok +torch +\d", result.stdout)
+    assert "Everything needed works." in result.stdout
 
 
 def test_doctor_names_a_missing_dependency_and_its_remedy(without):

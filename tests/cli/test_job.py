@@ -125,7 +125,7 @@ def test_two_ways_of_holding_out_are_one_too_many(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "problem", "remedy"),
     [
-        (["nowhere.csv"], "nowhere.csv is missing", "rows.csv"),
+        (["nowhere.csv"], "nowhere.csv does not exist", "rows.csv"),
         (["rows.csv", "--bag", "wrad"], "no column 'wrad'", "Did you mean 'ward'?"),
         (["rows.csv"], "no column 'bag'", "Known: ward"),
         (["rows.csv", "--bag", "ward"], "neither proportions nor labels", "--proportions"),
@@ -137,8 +137,8 @@ def test_two_ways_of_holding_out_are_one_too_many(tmp_path):
         (["ALL", "--method", "flp"], "no method 'flp'", "Did you mean 'fpl'?"),
         (["ALL", "--method", "proportion-loss", "--eta", "1"], "no setting 'eta'", "form"),
         (["ALL", "--net", "mpl"], "no net 'mpl'", "Did you mean 'mlp'?"),
-        (["ALL", "--epochs", "0"], "epochs is 0", "1 or more"),
-        (["ALL", "--validation", "1.5"], "validation is 1.5", "from 0 to below 1"),
+        (["ALL", "--epochs", "0"], "epochs must be an integer ≥ 1", "got 0"),
+        (["ALL", "--validation", "1.5"], "validation must be", "from 0 to below 1"),
         (["ALL", "--preset", "papre"], "no preset 'papre'", "Did you mean 'paper'?"),
         (["ALL", "--exclude", "idd"], "no column 'idd'", "Did you mean 'id'?"),
         (["ALL", "--size", "8x8"], "size is given, but no images", "Pass images"),
@@ -210,7 +210,7 @@ def test_test_bags_need_no_labels(tmp_path):
         ("format = 2", "format = 1", "another format"),
         ('kind = "table"', 'kind = "tabel"', "kind 'tabel'"),
         ("accumulate = true", 'accumulate = "yes"', "true or false"),
-        ("epochs = 3", 'epochs = "3"', "epochs is '3'"),
+        ("epochs = 3", 'epochs = "3"', "epochs must be an integer ≥ 1; got '3'"),
         ('net = "mlp"', 'net = "mlp"\nhiden = [3]', "Did you mean 'hidden'?"),
         ("[train]", "rows = 3\n[train]", "outside of a section"),
     ],

@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 
 from apportion import Bags, LLPClassifier, TrainConfig, fit
-from apportion.data import _pieces
-from apportion.nets.build import build
+from apportion.data import pieces as table_pieces
+from apportion.nets.build import build_net
 from tests.cli.wards_on_disk import QUICK, run, train_in, voters, write
 
 
@@ -40,8 +40,8 @@ def test_every_row_gets_its_label_and_probabilities(trained, out):
 
 def test_large_tables_go_piece_by_piece(trained, monkeypatch):
     whole, _ = predicted(trained, trained / "rows.csv", "--keep", "id,ward", out="whole.csv")
-    monkeypatch.setattr(_pieces, "MOST_ROWS", 7)
-    monkeypatch.setattr(_pieces, "CELLS", 35)
+    monkeypatch.setattr(table_pieces, "MOST_ROWS", 7)
+    monkeypatch.setattr(table_pieces, "CELLS", 35)
     for out in ("p.csv", "p.parquet"):
         pieces, _ = predicted(trained, trained / "rows.csv", "--keep", "id,ward", out=out)
         assert pieces["id"].tolist() == [f"voter {i}" for i in range(400)]
@@ -112,7 +112,7 @@ def test_texts_of_digits_stay_texts_without_a_line_of_names(tmp_path):
 
 
 def test_kept_cells_are_those_of_the_file(trained, tmp_path, monkeypatch):
-    monkeypatch.setattr(_pieces, "MOST_ROWS", 30)
+    monkeypatch.setattr(table_pieces, "MOST_ROWS", 30)
     large = pd.array([9007199254740993 + i for i in range(50)], dtype="Int64")
     large[40:] = None  # in the second piece
     frame = voters(60)[:50].assign(key=large, name="NA")
@@ -138,18 +138,22 @@ def test_what_was_never_seen_is_said_in_a_line(trained, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "problem", "remedy"),
     [
-        (["nowhere", "rows.csv"], "nowhere is missing", "the folder of a finished run"),
+        (["nowhere", "rows.csv"], "nowhere does not exist", "the folder of a run"),
         ([".", "rows.csv"], "not a run folder", "apportion train"),
-        (["a", "nowhere.csv"], "nowhere.csv is missing", "rows.csv"),
+        (["a", "nowhere.csv"], "nowhere.csv does not exist", "rows.csv"),
         (["a", "wards.csv"], "no column 'age', nor 1 others", "Known: ward"),
         (["a", "renamed.csv"], "no column 'age'", "Did you mean 'Age'?"),
-        (["a", "text.csv"], "'age' was numbers when learned, but is text now", "to_numeric"),
+        (
+            ["a", "text.csv"],
+            "'age' was numbers when learned, but is text now",
+            "Convert it to numbers",
+        ),
         (["a", "rows.csv", "--keep", "nme"], "no column 'nme'", "Known: "),
         (["a", "labelled.csv", "--keep", "label"], "a prediction of that name", "Rename"),
         (["a", "rows.csv", "--label", "job"], "none of the classes", "Known: no, yes"),
         (["a", "dots.csv", "--label", "vote"], "has 'no.'", "Did you mean 'no'?"),
         (["a", "nothing.csv"], "nothing.csv has 0 rows", "with rows"),
-        (["library", "rows.csv"], "was started in Python", "LLPClassifier.load"),
+        (["library", "rows.csv"], "was started in Python", "Model.load"),
         (["a", "rows.csv", "--out", "p.txt"], "neither .csv nor .parquet", "end in one"),
         (["a", "rows.csv", "--out", "no/p.csv"], "a folder that does not exist", "Make"),
         (["a", "rows.csv", "--out", "rows.csv"], "already exists", "--force"),
@@ -173,7 +177,7 @@ def test_mistakes_are_named_and_nothing_is_left(trained, monkeypatch, arguments,
     if "library" in arguments and not (trained / "library").exists():
         bags = Bags.from_rows(np.eye(4), [0, 0, 1, 1], truth=list("abab"))
         config = TrainConfig(epochs=1, device="cpu", threads=1)
-        fit(build("mlp", bags), bags, config=config, run=trained / "library")
+        fit(build_net("mlp", bags), bags, config=config, run=trained / "library")
     out = [] if "--out" in arguments else ["--out", "none.csv"]
     before = (trained / "rows.csv").read_bytes()
     result = run("predict", *arguments, *out, "--device", "cpu")

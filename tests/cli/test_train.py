@@ -27,7 +27,7 @@ def trained(tmp_path_factory):
 def test_log_lines_and_what_is_next(trained, tmp_path):
     files = [trained / "rows.csv", "--bag", "ward", "--proportions", trained / "wards.csv"]
     result = run("train", *files, *QUICK, "--out", tmp_path / "a")
-    lines = [line for line in result.stderr.splitlines() if line.startswith("epoch")]
+    lines = [line for line in result.stderr.splitlines() if line.startswith("epoch ")]
     assert len(lines) == 3
     assert "\x1b" not in result.output  # no bars where nobody looks
     assert f"apportion report {tmp_path / 'a'}" in result.stdout
@@ -171,7 +171,7 @@ def test_two_trainings_at_once_take_two_folders(tmp_path):
     assert [training.wait(120) for training in both] == [0, 0]
     for name in "12":
         folder = tmp_path / "runs" / name
-        assert {"columns.json", "model.safetensors"} <= {path.name for path in folder.iterdir()}
+        assert {"config.toml", "model.safetensors"} <= {path.name for path in folder.iterdir()}
 
 
 def test_a_folder_where_another_is_about_to_train_is_left_alone(tmp_path):
@@ -218,11 +218,11 @@ def test_folders_by_another_name(tmp_path, monkeypatch):
 
 def test_a_library_run_cannot_be_resumed_here(tmp_path):
     from apportion import Bags, fit
-    from apportion.nets.build import build
+    from apportion.nets.build import build_net
 
     bags = Bags.from_rows(np.eye(4), [0, 0, 1, 1], truth=list("abab"))
     config = TrainConfig(epochs=1, device="cpu", threads=1)
-    fit(build("mlp", bags), bags, config=config, run=tmp_path)
+    fit(build_net("mlp", bags), bags, config=config, run=tmp_path)
     result = run("train", "--resume", tmp_path)
     assert result.exit_code == 1
     assert "was not started by apportion train" in result.stderr

@@ -87,6 +87,7 @@ def test_large_tables_go_to_a_temporary_folder_that_is_removed(
     (folder,) = tmp_path.iterdir()
     assert str(folder) in caplog.text
     bags = read[[0]]
+    assert read.columns is not None
     expected = encode(read.columns, rows)[0].copy()
     del read
     gc.collect()

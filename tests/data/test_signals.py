@@ -9,7 +9,7 @@ import torch
 
 from apportion.data.signals import pad, read_signals
 from apportion.errors import DataError
-from apportion.nets.build import build
+from apportion.nets.build import build_net
 
 # ------------------------------------------------------------------------------------- padding
 
@@ -164,7 +164,7 @@ def test_the_index_of_a_saved_frame_is_no_channel(tmp_path):
 
 def test_a_net_takes_what_is_read():
     bags = read_signals(words(), order="time", **NAMES)
-    model = build("conv1d", bags).eval()
+    model = build_net("conv1d", bags).eval()
     np.testing.assert_allclose(model.mean[:, 0], [4.5, 14])  # of all nine frames, and no padding
     assert model(*map(torch.from_numpy, bags.x)).shape == (5, 2)
 

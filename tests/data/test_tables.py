@@ -3,6 +3,7 @@
 import logging
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from apportion.bags.bags import Bags
+from apportion.bags.columns import Columns
 from apportion.data import pieces
 from apportion.data.encoding import encode, learn_columns
 from apportion.data.tables import read_sets, read_table
@@ -22,6 +24,11 @@ from tests.data.wards import CLASSES, N, parts, same, saved, wards
 def small_pieces(monkeypatch):
     """Let a piece be of three rows of five columns."""
     monkeypatch.setattr(pieces, "CELLS", 15)
+
+
+def columns_of(bags: Bags) -> Columns:
+    assert bags.columns is not None
+    return bags.columns
 
 
 # ----------------------------------------------------------------------------------- what is read
@@ -84,7 +91,7 @@ def test_without_a_table_labels_are_counted(tmp_path, small_pieces):
         counts = rows["sick"][own].value_counts().reindex(CLASSES, fill_value=0)
         assert read.counts[k].tolist() == counts.tolist()
     assert [CLASSES[c] for c in read.truth] == rows["sick"][read.index].tolist()
-    assert read.columns.names == ("age", "job", "dose")
+    assert columns_of(read).names == ("age", "job", "dose")
 
 
 def test_classes_may_be_ordered_and_more_than_there_are():
@@ -110,7 +117,7 @@ def test_counts_and_normalize_go_to_bags():
     assert read.truth is None
     doubled = read_table(rows, bag="ward", proportions=2 * counted, normalize=True)
     assert doubled.counts.tolist() == counted.to_numpy().tolist()
-    assert "sick" in doubled.columns.names
+    assert "sick" in columns_of(doubled).names
 
 
 @pytest.mark.parametrize("form", [".csv", ".parquet"])
@@ -157,7 +164,7 @@ def split_wards():
 def test_held_out_rows_teach_nothing(tmp_path, small_pieces, form, named):
     """Whatever their numbers, categories and gaps are, training rows become the same."""
     rows, table, out = split_wards()
-    options = {"bag": "ward", "label": "sick"}
+    options: dict[str, Any] = {"bag": "ward", "label": "sick"}
     options |= {"proportions": table} if named else {"validation": 0.4, "seed": 1}
     sets = read_sets(rows, **options)
     held_out = [name for bags in list(sets.values())[1:] for name in bags.ids]
@@ -228,7 +235,7 @@ def test_columns_may_be_chosen_or_learned_before(tmp_path, small_pieces):
     rows, table = wards()
     path = saved(rows, tmp_path / "rows.parquet")
     some = read_table(path, bag="ward", proportions=table, columns=["dose", "age"])
-    assert some.columns.names == ("dose", "age")
+    assert columns_of(some).names == ("dose", "age")
     np.testing.assert_array_equal(some.x[:, 0], rows["dose"].astype(np.float32))
     other = rows.assign(job="pilot", age=rows["age"] + 100)
     with pytest.warns(UserWarning, match=rf"'job' in {N} rows \(such as 'pilot'\)") as caught:
@@ -270,7 +277,8 @@ def test_a_column_of_a_csv_file_is_of_one_kind_in_all_of_it(tmp_path, small_piec
     rows, table = wards()
     codes = [*map(str, range(N - 2)), "4b", "007"]  # digits until near the end
     rows = rows.assign(code=codes, late=[None] * 50 + ["x"] * 10)
-    columns = read_table(saved(rows, tmp_path / "rows.csv"), bag="ward", proportions=table).columns
+    path = saved(rows, tmp_path / "rows.csv")
+    columns = columns_of(read_table(path, bag="ward", proportions=table))
     assert set(columns.categories["code"]) == set(codes)
     assert columns.categories["late"] == ("x",)
     assert "age" in columns.means

@@ -20,7 +20,7 @@ from apportion.engine.generators import OwnGenerators
 from apportion.engine.step import Mode, Stepper
 from apportion.methods.proportion_loss import ProportionLoss, Proportions
 from apportion.nets.augment import augmented
-from apportion.nets.build import build, move_to
+from apportion.nets.build import build_net, move_to
 from apportion.nets.normalized import Normalized
 from apportion.testing import config_for, toy_bags, toy_network
 
@@ -106,7 +106,7 @@ def test_every_mode_gives_the_gradients_of_eager_steps(name, mode):
 @pytest.mark.parametrize("name", ["fpl", "proportion-loss"])
 def test_so_does_a_resnet_on_images(name, mode):
     bags = images()
-    model = build("resnet18", bags)
+    model = build_net("resnet18", bags)
     eager, slopes, _ = steps_taken(model, bags, name, "eager", rate=0.0)
     found, ours, _ = steps_taken(model, bags, name, mode, rate=0.0)
     assert found == pytest.approx(eager, rel=1e-4)

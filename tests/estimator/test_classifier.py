@@ -16,7 +16,7 @@ from sklearn.utils.estimator_checks import check_estimator
 from torch import nn
 
 from apportion import FPL, BagError, Bags, ConfigError, LLPClassifier
-from apportion.data.tables import read_bags
+from apportion.data.tables import read_table
 from apportion.engine.device import own_threads
 from apportion.study.protocols import rand
 
@@ -60,15 +60,15 @@ def test_scikit_learn_finds_nothing_to_object_to():
 
 def test_clones_are_equal_and_not_fitted():
     network = nn.Linear(3, 2)
-    one = LLPClassifier("greedy", eta=2.0, module=network, epochs=3)
+    one = LLPClassifier("greedy", eta=2.0, model=network, epochs=3)
     two = clone(one)
     assert two.get_params().keys() == one.get_params().keys()
-    assert two.module is not network
+    assert two.model is not network
     assert two.eta == 2.0
     X, bags, table, _ = problem()
     two.fit(X, bags=bags, proportions=table)
     assert not hasattr(one, "module_")
-    assert two.module_ is not two.module
+    assert two.model_.net is not two.model
 
 
 def test_a_pipeline_passes_bags_on(routing):
@@ -192,9 +192,9 @@ def test_signals_and_images_go_to_their_nets():
     for X, module in ((signals, "conv1d"), (images, "resnet18")):
         if module == "resnet18":
             X = X.repeat(2, axis=1)[:, :3]
-        classifier = LLPClassifier(module=module, epochs=2, random_state=0).fit(X, truth, bags=bags)
+        classifier = LLPClassifier(model=module, epochs=2, random_state=0).fit(X, truth, bags=bags)
         assert classifier.predict_proba(X).shape == (120, 2)
-        assert type(classifier.module_.network).__name__ == "ResNet"
+        assert type(classifier.model_.net.network).__name__ == "ResNet"
 
 
 def test_ragged_signals_are_padded_and_masked():
@@ -203,7 +203,7 @@ def test_ragged_signals_are_padded_and_masked():
     rng = np.random.default_rng(0)
     frames = [rng.normal(size=(n, 2)) for n in rng.integers(5, 40, size=60)]
     X = pad(frames)
-    classifier = LLPClassifier(module="conv1d", epochs=2, random_state=0).fit(
+    classifier = LLPClassifier(model="conv1d", epochs=2, random_state=0).fit(
         X, rng.integers(2, size=60), bags=np.repeat(np.arange(12), 5)
     )
     short = pad(frames[:7])
@@ -218,7 +218,7 @@ def test_modules_of_the_caller():
         seen.append((train.n_bags, train.truth))
         return nn.Sequential(nn.Linear(3, 16), nn.ReLU(), nn.Linear(16, train.n_classes))
 
-    by_callable = LLPClassifier(module=make, epochs=30, learning_rate=0.01, random_state=0)
+    by_callable = LLPClassifier(model=make, epochs=30, learning_rate=0.01, random_state=0)
     by_callable.fit(X, names, bags=bags, proportions=table)
     assert seen == [(54, None)]  # neither the truth, nor bags that are held out
     assert np.mean(by_callable.predict(X) == names) > 0.9
@@ -227,7 +227,7 @@ def test_modules_of_the_caller():
 
     network = nn.Linear(3, 2)
     before = network.weight.detach().clone()
-    LLPClassifier(module=network, epochs=2).fit(X, bags=bags, proportions=table)
+    LLPClassifier(model=network, epochs=2).fit(X, bags=bags, proportions=table)
     assert torch.equal(network.weight, before)
 
 
@@ -236,7 +236,7 @@ def test_the_callers_random_numbers_stay_as_they_are():
     torch.manual_seed(3)
     expected = torch.rand(2)
     torch.manual_seed(3)
-    LLPClassifier(module=lambda train: nn.Linear(3, 2), epochs=1).fit(
+    LLPClassifier(model=lambda train: nn.Linear(3, 2), epochs=1).fit(
         X, bags=bags, proportions=table
     )
     assert torch.equal(torch.rand(2), expected)
@@ -304,8 +304,8 @@ def test_bags_and_tables_score_by_what_they_know():
     assert known.classes == ("yes", "no")
     assert classifier.score(known) == pytest.approx(expected)
     frame = pd.DataFrame(X, columns=["0", "1", "2"]).assign(ward=bags, truth=names)
-    read = read_bags(
-        frame, bag="ward", label="truth", proportions=table, columns=classifier.columns_
+    read = read_table(
+        frame, bag="ward", label="truth", proportions=table, columns=classifier.model_.columns
     )
     assert classifier.score(read) == pytest.approx(expected)
     with pytest.raises(BagError, match="'maybe'"):
@@ -317,11 +317,11 @@ def test_a_table_from_files_is_fitted_and_scored(tmp_path):
     frame = pd.DataFrame(X, columns=["a", "b", "c"]).assign(ward=bags)
     frame.to_parquet(tmp_path / "rows.parquet")
     table.rename_axis("ward").to_csv(tmp_path / "wards.csv")
-    read = read_bags(tmp_path / "rows.parquet", bag="ward", proportions=tmp_path / "wards.csv")
+    read = read_table(tmp_path / "rows.parquet", bag="ward", proportions=tmp_path / "wards.csv")
     classifier = fitted(read)
     assert np.mean(classifier.predict(frame[["a", "b", "c"]]) == names) > 0.9
     assert classifier.pseudo_labels_.shape == (600,)
-    assert np.mean(classifier.pseudo_labels_ == names) > 0.9
+    assert np.mean(classifier.pseudo_labels_ == np.array(names)[read.index]) > 0.9
 
 
 def test_what_is_not_finite_is_not_predicted():
@@ -342,7 +342,7 @@ def test_a_fit_that_fails_leaves_what_was_there():
     with pytest.raises(ConfigError, match="eta must be a number ≥ 0; got -1"):
         classifier.fit(X[:, :2], bags=bags, proportions=other)
     classifier.set_params(eta=None, learning_rate=-1.0)
-    with pytest.raises(ConfigError, match="learning_rate is -1"):
+    with pytest.raises(ConfigError, match="learning_rate must be above 0"):
         classifier.fit(X[:, :2], bags=bags, proportions=other)
     assert classifier.learning_rate == -1.0
     assert classifier.classes_.tolist() == ["no", "yes"]
@@ -365,18 +365,70 @@ def test_whole_bags_are_held_out_for_selection():
     without = LLPClassifier(epochs=2, validation_fraction=0).fit(X, bags=bags, proportions=table)
     assert without.history_.best_epoch is None
     few = np.isin(bags, table.index[:20])
-    for fraction, selects in ((0.2, False), (0.25, True)):
-        small = LLPClassifier(epochs=2, validation_fraction=fraction)
+    for fraction, n_held_out in ((None, 0), (0.2, 4), (0.25, 5)):  # what is asked for is done
+        seen: list[Bags] = []
+        small = LLPClassifier(
+            epochs=1, validation_fraction=fraction, model=Makes(seen, lambda: nn.Linear(3, 2))
+        )
         small.fit(X[few], bags=bags[few], proportions=table)
-        assert (small.history_.best_epoch is not None) == selects
+        assert seen[0].n_bags == 20 - n_held_out
+        assert (small.history_.best_epoch is not None) == (n_held_out > 0)
+        assert small.plan_.validation.value == (fraction or 0)
+
+
+@pytest.mark.parametrize("bags_known", ["a table", "labels"])
+def test_held_out_bags_teach_nothing(bags_known):
+    """Their rows may hold any numbers, gaps and categories: the model is the same to the bit."""
+    X, bags, table, names = problem()
+    frame = pd.DataFrame(X, columns=["a", "b", "c"]).assign(t=np.where(X[:, 0] > 0, "u", "v"))
+    told = {"proportions": table} if bags_known == "a table" else {"y": names}
+    seen: list[Bags] = []
+    LLPClassifier(epochs=1, random_state=0, model=Makes(seen, FirstPart), device="cpu").fit(
+        frame, bags=bags, **told
+    )
+    out = ~np.isin(np.arange(len(frame)), seen[0].index)
+    assert 0 < out.sum() < len(frame)
+    odd = frame.assign(
+        a=frame["a"].where(~out, 1000 * frame["a"]),
+        b=frame["b"].where(~out),
+        t=frame["t"].where(~out, "new"),
+    )
+    one, other = (
+        LLPClassifier(epochs=3, random_state=0, device="cpu").fit(rows, bags=bags, **told)
+        for rows in (frame, odd)
+    )
+    assert one.model_.columns == other.model_.columns
+    assert one.history_["loss"] == other.history_["loss"]
+    assert one.history_["valid_error"] != other.history_["valid_error"]
+
+
+class Makes:
+    """Makes a net for the training bags, and keeps these."""
+
+    def __init__(self, seen, make):
+        self.seen, self.make = seen, make
+
+    def __call__(self, train):
+        self.seen.append(train)
+        return self.make()
+
+
+class FirstPart(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3, 2)
+
+    def forward(self, numbers, codes):
+        return self.linear(numbers)
 
 
 def test_it_says_what_it_does(caplog, capsys):
     X, bags, table, _ = problem()
     with caplog.at_level(logging.INFO, "apportion"):
         LLPClassifier(epochs=2, batch_size=50).fit(X, bags=bags, proportions=table)
-    assert "2 classes from 60 bags of 600 instances in all, 6 of the bags held out" in caplog.text
-    assert "mlp, 50 instances a step, epochs: 2." in caplog.text
+    assert "2 classes from 60 bags of 600 instances in all" in caplog.text
+    for choice in ("net         mlp (", "batch_size  50 (given)", "validation  0.1 (a tenth of 60"):
+        assert choice in caplog.text
     assert not capsys.readouterr().err
     LLPClassifier(epochs=2, verbose=True).fit(X, bags=bags, proportions=table)
     assert "Learning 2 classes from 60 bags" in capsys.readouterr().err
@@ -399,20 +451,18 @@ def test_wrong_settings_are_named():
     assert "eta is 1" in refused(
         ConfigError, X, settings={"method": "proportion-loss", "eta": 1}, **told
     )
-    assert "validation_fraction is 2" in refused(
+    assert "validation_fraction must be a number from 0 to below 1; got 2" in refused(
         ConfigError, X, settings={"validation_fraction": 2}, **told
     )
-    assert "epochs is 'many'" in refused(ConfigError, X, settings={"epochs": "many"}, **told)
-    assert "module gave a int" in refused(
-        ConfigError, X, settings={"module": lambda train: 3}, **told
-    )
-    assert "epochs is 0" in refused(ConfigError, X, settings={"epochs": 0}, **told)
-    assert "resnet" in refused(ValueError, X, settings={"module": "resnet"}, **told)
-    for module in (None, nn.Linear, 3):
-        assert "module is" in refused(ConfigError, X, settings={"module": module}, **told)
-    for fraction in (None, "a", np.nan):
+    assert "got 'many'" in refused(ConfigError, X, settings={"epochs": "many"}, **told)
+    assert "returned a int" in refused(ConfigError, X, settings={"model": lambda train: 3}, **told)
+    assert "got 0" in refused(ConfigError, X, settings={"epochs": 0}, **told)
+    assert "resnet" in refused(ValueError, X, settings={"model": "resnet"}, **told)
+    for module in (nn.Linear, 3):
+        assert "model is" in refused(ConfigError, X, settings={"model": module}, **told)
+    for fraction in ("a", np.nan):
         settings = {"validation_fraction": fraction}
-        assert "validation_fraction is" in refused(ConfigError, X, settings=settings, **told)
+        assert "validation_fraction must be" in refused(ConfigError, X, settings=settings, **told)
 
 
 def test_wrong_targets_are_named():
@@ -433,7 +483,7 @@ def test_wrong_targets_are_named():
     message = refused(BagError, X, rows, bags=bags)
     assert "of the same bag" in message
     bags_too = Bags.from_rows(X, bags, table)
-    assert "knows its proportions" in refused(ConfigError, bags_too, names)
+    assert "know their proportions" in refused(ConfigError, bags_too, names)
 
 
 def test_a_table_that_sums_to_neither_is_told_what_to_do():
@@ -441,7 +491,8 @@ def test_a_table_that_sums_to_neither_is_told_what_to_do():
     with pytest.raises(BagError) as caught:
         LLPClassifier().fit(X, bags=bags, proportions=table * 0.9)
     assert "sum to 0.9" in str(caught.value)
-    assert "rescales a frame" in "".join(caught.value.__notes__)
+    assert "P.div(P.sum(axis=1), axis=0)" in str(caught.value)
+    assert "normalize=True" not in str(caught.value)
 
 
 def test_eta_reaches_settings_of_ones_own():

@@ -6,24 +6,37 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from torch import nn
 
-from apportion import BagError, Bags, LLPClassifier
+from apportion import Bags, LLPClassifier
 from apportion.data.encoding import learn_columns
-from apportion.data.tables import read_bags as read_table
+from apportion.data.tables import read_table
 from apportion.errors import DataError
-from apportion.estimator.inputs import layout_of, read_instances
-from apportion.estimator.targets import class_array, read_bags
+from apportion.estimator.inputs import encode_rows, n_rows_of, read_rows
+from apportion.model.model import Model, describe_parts
 
 X = np.arange(12.0).reshape(6, 2)
 BAG = np.array(["b", "a", "b", "a", "b", "a"])
 
 
-def given(data, **settings) -> tuple[Any, Any, Any]:
-    """What `fit` makes of instances, and what `predict` makes of them afterwards."""
-    estimator = LLPClassifier(**settings)
-    x, estimator.columns_ = read_instances(estimator, data, reset=True)
-    estimator.layout_ = layout_of(x)
-    return x, estimator.columns_, estimator
+def given(data) -> tuple[Any, Any, Any]:
+    """What `fit` makes of instances, and an estimator that was fitted on them."""
+    estimator = LLPClassifier()
+    rows = read_rows(estimator, data, reset=True)
+    x, columns = rows, data.columns if isinstance(data, Bags) else None
+    if not isinstance(data, Bags):
+        x, columns = encode_rows(rows, np.arange(n_rows_of(rows)))
+    n = n_rows_of(x)
+    parts = describe_parts(Bags.from_rows(x, np.zeros(n, int), {0: [1.0]}))
+    estimator.model_ = Model(nn.Identity(), [0], parts, columns=columns)
+    return x, columns, estimator
+
+
+def again(estimator, data) -> Any:
+    """What `predict` makes of instances."""
+    rows = read_rows(estimator, data, reset=False)
+    parts = estimator.model_._instances(data if isinstance(data, Bags) else rows)
+    return parts if len(parts) > 1 else parts[0]
 
 
 # ------------------------------------------------------------------------------------- instances
@@ -41,7 +54,7 @@ def test_arrays_and_frames_of_numbers_are_the_same():
 def test_arrays_are_read_by_position_where_frames_were_learned_from():
     _, _, estimator = given(pd.DataFrame(X, columns=["u", "v"]))
     with pytest.warns(UserWarning, match="valid feature names"):
-        x, _ = read_instances(estimator, X[:2], reset=False)
+        x = again(estimator, X[:2])
     assert np.array_equal(x, X[:2])
 
 
@@ -51,8 +64,8 @@ def test_missing_numbers_are_filled_with_what_was_learned():
     x, _, estimator = given(holes)
     assert x.tolist()[0] == [X[1:, 0].mean(), 1.0, 1.0]
     assert x[1:, 2].tolist() == [0.0] * 5
-    later, _ = read_instances(estimator, np.array([[np.nan, np.nan]]), reset=False)
-    assert later.tolist() == [[X[1:, 0].mean(), X[:, 1].mean(), 1.0]]
+    found = again(estimator, np.array([[np.nan, np.nan]]))
+    assert found.tolist() == [[X[1:, 0].mean(), X[:, 1].mean(), 1.0]]
 
 
 def test_frames_of_other_libraries_are_asked_for_pandas():
@@ -80,7 +93,7 @@ def test_bags_and_tables_bring_their_own():
     frame = pd.DataFrame(X, columns=["u", "v"]).assign(bag=BAG)
     table = read_table(frame, bag="bag", proportions={"a": [0.5, 0.5], "b": [0.3, 0.7]})
     x, columns, _ = given(table)
-    assert x is table.bags.x
+    assert x is table.x
     assert columns == learn_columns(frame[["u", "v"]])
 
 
@@ -106,7 +119,7 @@ def test_what_cannot_be_read_is_named(data, error, message):
 def later(estimator, data) -> str:
     """How what `predict` cannot read is refused."""
     with pytest.raises(DataError) as caught:
-        read_instances(estimator, data, reset=False)
+        again(estimator, data)
     return str(caught.value)
 
 
@@ -116,23 +129,19 @@ def test_a_table_encoded_by_other_columns_is_refused():
     others = pd.DataFrame({"town": ["y", "y", "x"], "bag": 0})
     first, second = (read_table(f, bag="bag", proportions={0: [0.5, 0.5]}) for f in (rows, others))
     _, columns, estimator = given(first)
-    assert "columns=classifier.columns_" in later(estimator, second)
-    again = read_table(others, bag="bag", proportions={0: [0.5, 0.5]}, columns=columns)
-    x, _ = read_instances(estimator, again, reset=False)
-    assert x[1].ravel().tolist() == [2, 2, 1]
-    x, _ = read_instances(estimator, others[["town"]], reset=False)
-    assert x[1].ravel().tolist() == [2, 2, 1]
+    assert "columns=model.columns" in later(estimator, second)
+    same = read_table(others, bag="bag", proportions={0: [0.5, 0.5]}, columns=columns)
+    assert again(estimator, same)[1].ravel().tolist() == [2, 2, 1]
+    assert again(estimator, others[["town"]])[1].ravel().tolist() == [2, 2, 1]
 
 
 def test_nothing_is_learned_from_what_is_to_be_predicted():
     _, _, estimator = given((X, np.ones((6, 1), int)))
-    assert "fitted on arrays" in later(estimator, pd.DataFrame(X))
+    assert "was trained on arrays" in later(estimator, pd.DataFrame(X, columns=["u", "v"]))
     assert "(axes, features)" in later(estimator, X)
     bags = Bags.from_rows(X, BAG, {"a": [0.5, 0.5], "b": [0.3, 0.7]})
     _, _, estimator = given(bags)
-    x, columns = read_instances(estimator, np.array([[np.nan, 1.0]]), reset=False)
-    assert x.shape == (1, 2)
-    assert columns is None
+    assert again(estimator, np.array([[np.nan, 1.0]])).shape == (1, 2)
 
 
 def test_text_needs_a_frame():
@@ -144,135 +153,16 @@ def test_text_needs_a_frame():
 
 def test_names_of_an_earlier_fit_do_not_stay():
     estimator = LLPClassifier()
-    read_instances(estimator, pd.DataFrame(X, columns=["u", "v"]), reset=True)
+    read_rows(estimator, pd.DataFrame(X, columns=["u", "v"]), reset=True)
     assert estimator.n_features_in_ == 2
-    read_instances(estimator, (X, X), reset=True)
+    read_rows(estimator, (X, X), reset=True)
     assert not hasattr(estimator, "n_features_in_")
     assert not hasattr(estimator, "feature_names_in_")
     frame = pd.DataFrame(X, columns=["u", "v"]).assign(bag=0)
-    read_instances(estimator, read_table(frame, bag="bag", proportions={0: [1, 0]}), reset=True)
+    read_rows(estimator, read_table(frame, bag="bag", proportions={0: [1, 0]}), reset=True)
     assert estimator.feature_names_in_.tolist() == ["u", "v"]
 
 
 def test_a_column_that_is_there_twice_is_named():
-    with pytest.raises(DataError, match="'u' is there more than once"):
+    with pytest.raises(DataError, match="'u' occurs more than once"):
         given(pd.DataFrame(X, columns=["u", "u"]))
-
-
-# --------------------------------------------------------------------------------------- targets
-
-
-def test_labels_alone_are_bags_of_one():
-    bags = read_bags(X, [3, 1, 3, 1, 1, 2])
-    assert bags.sizes.tolist() == [1] * 6
-    assert bags.classes == (1, 2, 3)
-    assert bags.counts.argmax(axis=1).tolist() == [2, 0, 2, 0, 0, 1]
-
-
-def test_tables_are_proportions_or_counts_by_their_sums():
-    wanted = {"a": [2, 1], "b": [0, 3]}
-    for table in (
-        {"a": [2 / 3, 1 / 3], "b": [0.0, 1.0]},
-        wanted,
-        {"b": {"y": 3, "x": 0}, "a": {"x": 2, "y": 1}},
-        pd.DataFrame(wanted, index=["x", "y"]).T,
-        pd.DataFrame({"y": [1, 3], "x": [2, 0]}, index=["a", "b"]),
-    ):
-        bags = read_bags(X, None, BAG, table)
-        rows = {bag: bags.counts[i].tolist() for i, bag in enumerate(bags.ids)}
-        assert rows == wanted
-    # A bag of one row that sums to 1 is both.
-    single = read_bags(X[:1], None, ["a"], {"a": [0.2, 0.8]})
-    assert single.proportions.tolist() == [[0.2, 0.8]]
-
-
-def test_counts_need_all_bags_to_agree():
-    with pytest.raises(BagError, match="sum to 3"):
-        read_bags(X, None, BAG, {"a": [2, 1], "b": [0.0, 1.0]})
-
-
-def test_classes_come_sorted_and_stay_what_they_are():
-    assert read_bags(X, None, BAG, {"a": {2: 1, 1: 0}, "b": {2: 0, 1: 1}}).classes == (1, 2)
-    mixed = read_bags(X, None, BAG, {"a": {"x": 1, 1: 0}, "b": {"x": 0, 1: 1}})
-    assert class_array(mixed.classes).tolist() == ["x", 1]
-    assert class_array([True, False]).dtype == bool
-
-
-def test_known_classes_keep_their_order():
-    table = {"a": {"y": 0.5, "x": 0.5}, "b": {"x": 1.0, "y": 0.0}}
-    bags = read_bags(X, None, BAG, table, classes=["y", "x"])
-    assert bags.classes == ("y", "x")
-    rows = read_bags(X, np.tile([1.0, 0.0], (6, 1)), BAG, classes=["y", "x"])
-    assert rows.classes == ("y", "x")
-    assert rows.counts.tolist() == [[3, 0], [3, 0]]
-    with pytest.raises(BagError, match="'y' is not a column") as caught:
-        read_bags(X, None, BAG, {"a": {"z": 1.0}, "b": {"z": 1.0}}, classes=["y", "x"])
-    assert not hasattr(caught.value, "__notes__")
-
-
-def test_bags_of_a_series_are_matched_by_position():
-    shuffled = pd.Series(BAG, index=[5, 4, 3, 2, 1, 0])
-    bags = read_bags(X, None, shuffled, {"a": [1.0, 0.0], "b": [0.0, 1.0]})
-    assert {bag: bags.rows(i).tolist() for i, bag in enumerate(bags.ids)} == {
-        "a": [1, 3, 5],
-        "b": [0, 2, 4],
-    }
-
-
-def test_a_row_whose_bag_is_missing_is_named():
-    with pytest.raises(BagError, match="row 1 is the first"):
-        read_bags(X, None, ["a", None, "a", "a", "a", "a"], {"a": [0.5, 0.5]})
-
-
-@pytest.mark.parametrize(
-    "bags",
-    [
-        pd.Series([2**60, 2**60 + 1] * 3, dtype="Int64"),
-        pd.Series([2**60, 2**60 + 1] * 3),
-        [2**60, 2**60 + 1] * 3,
-        ["a", 1] * 3,
-        [("a", 1), ("a", 2)] * 3,
-        np.array([[7], [8]] * 3),
-    ],
-    ids=["nullable", "series", "list", "mixed", "tuples", "column"],
-)
-def test_bag_ids_stay_what_they_are(bags):
-    items = np.ravel(bags).tolist() if isinstance(bags, np.ndarray) else list(bags)
-    table = {items[0]: {"x": 1.0, "y": 0.0}, items[1]: {"x": 0.0, "y": 1.0}}
-    found = read_bags(X, None, bags, table)
-    assert set(found.ids) == set(items)
-    assert found.rows(found.ids.index(items[1])).tolist() == [1, 3, 5]
-
-
-def test_a_dict_that_scikit_learn_cut_to_a_list_is_refused():
-    with pytest.raises(BagError, match="makes a list of a dict"):
-        read_bags(X, None, [0, 1, 2, 3, 4, 5], [[0.5, 0.5]] * 6)
-
-
-def test_ids_of_another_type_than_the_tables_are_shown():
-    table = pd.DataFrame({"no": [0.5, 0.5], "yes": [0.5, 0.5]}, index=["1", "2"])
-    assert read_bags(X, None, [1, 2] * 3, table).ids == ("1", "2")  # written alike
-    with pytest.raises(BagError) as caught:
-        read_bags(X, None, [1, 2] * 3, table.set_axis(["01", "02"]))
-    assert "is 1 (int), and the first in the table '01' (str)" in str(caught.value)
-    assert "set_index" in str(caught.value)
-
-
-def test_targets_that_make_no_sense_are_named():
-    with pytest.raises(BagError, match="X\\['ward'\\] rather than 'ward'"):
-        read_bags(X, None, "ward", {"a": [1.0]})
-    with pytest.raises(BagError, match="Pass bags= as well, if these are the proportions"):
-        read_bags(X, np.full((6, 2), 0.5))
-    with pytest.raises(BagError, match=r"NaN|nan"):
-        read_bags(X, np.full((6, 2), np.nan), BAG)
-
-
-def test_rows_of_a_dict_may_be_series():
-    rows = {bag: pd.Series({"y": 0.5, "x": 0.5}) for bag in "ab"}
-    assert read_bags(X, None, BAG, rows).classes == ("x", "y")
-
-
-def test_classes_may_be_tuples():
-    found = class_array([("a", 1), ("a", 2)])
-    assert found.shape == (2,)
-    assert found[1] == ("a", 2)

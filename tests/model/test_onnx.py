@@ -20,8 +20,8 @@ from apportion.data.encoding import encode, learn_columns
 from apportion.errors import ApportionError, RunError
 from apportion.model import onnx as export
 from apportion.model._onnx_graph import on_cpu
-from apportion.model.onnx import to_onnx
-from apportion.nets.build import build
+from apportion.model.onnx import write_onnx
+from apportion.nets.build import build_net
 from apportion.nets.mlp import mlp
 from apportion.nets.normalized import Normalized
 from apportion.nets.resnet import conv1d, resnet18
@@ -164,7 +164,7 @@ def exported(tmp_path_factory):
     def of(name):
         model = copy.deepcopy(made(name))
         path = tmp_path_factory.mktemp("onnx") / "model.onnx"
-        return to_onnx(model, path, parts=MODELS[name][1], classes=range(CLASSES[name]))
+        return write_onnx(model, path, parts=MODELS[name][1], classes=range(CLASSES[name]))
 
     return of
 
@@ -226,7 +226,7 @@ def test_torch_itself_takes_it_to_be_for_any_length(name, tmp_path, monkeypatch)
     programs: list[Any] = []
     monkeypatch.setattr(torch.onnx, "export", lambda program, **_: programs.append(program))
     with pytest.raises(RunError):
-        to_onnx(made(name), tmp_path / "m", parts=MODELS[name][1], classes=range(CLASSES[name]))
+        write_onnx(made(name), tmp_path / "m", parts=MODELS[name][1], classes=range(CLASSES[name]))
     batch = drawn(name, 3, np.random.default_rng(0), length=120)
     given = programs[0].module()(*map(torch.from_numpy, batch))[0].detach().numpy()
     assert np.abs(given - probabilities_of(made(name), batch)).max() <= NEAR
@@ -259,7 +259,7 @@ def test_codes_that_are_missing_or_unknown_count_as_none(exported):
 @pytest.mark.parametrize("dtype", ["uint8", "uint16", "int64", "float64", "float16"])
 def test_numbers_may_be_of_any_type(dtype, tmp_path):
     model = made("mlp")
-    path = to_onnx(model, tmp_path / "m.onnx", parts=[part(dtype, 14)], classes=range(5))
+    path = write_onnx(model, tmp_path / "m.onnx", parts=[part(dtype, 14)], classes=range(5))
     x = np.random.default_rng(0).integers(0, 100, (3, 14)).astype(dtype)
     given = session_of(path).run(["probabilities"], {"numbers": x})[0]
     assert np.abs(given - probabilities_of(model, [x])).max() <= NEAR
@@ -275,14 +275,14 @@ FRAME = pd.DataFrame(
 def of_a_table():
     columns = learn_columns(FRAME)
     x = encode(columns, FRAME)
-    model = build("mlp", Bags.from_rows(x, list("aabb"), truth=[0, 1, 0, 1]), hidden=[8])
+    model = build_net("mlp", Bags.from_rows(x, list("aabb"), truth=[0, 1, 0, 1]), hidden=[8])
     parts = [part("float32", 3), part("int16", 1)]
     return model, {"parts": parts, "classes": ["no", "später"], "columns": columns}
 
 
 def test_rows_of_a_table_can_be_served_from_the_file_alone(tmp_path):
     model, about = of_a_table()
-    session = session_of(to_onnx(model, tmp_path / "m.onnx", **about))
+    session = session_of(write_onnx(model, tmp_path / "m.onnx", **about))
     said = session.get_modelmeta()
     assert json.loads(said.custom_metadata_map["classes"]) == ["no", "später"]
     assert said.custom_metadata_map["apportion"] == apportion.__version__
@@ -299,7 +299,7 @@ def test_class_names_stay_texts_or_numbers(tmp_path):
     path = tmp_path / "m.onnx"
     kinds: list[Any] = [[0, 7.5], np.array(["x", "y"])]
     for classes in kinds:
-        to_onnx(nn.Linear(2, 2), path, parts=[part("float32", 2)], classes=classes, force=True)
+        write_onnx(nn.Linear(2, 2), path, parts=[part("float32", 2)], classes=classes, force=True)
         (said,) = [p.value for p in onnx.load(path).metadata_props if p.key == "classes"]
         assert json.loads(said) == list(classes)
 
@@ -330,7 +330,7 @@ def test_nothing_is_printed_and_nothing_is_left_changed(tmp_path, capfd, caplog)
     before = copy.deepcopy(model.state_dict())
     modes = [module.training for module in model.modules()]
     random, threads = torch.get_rng_state(), torch.get_num_threads()
-    to_onnx(model, tmp_path / "m.onnx", parts=MODELS["mixed"][1], classes=range(5))
+    write_onnx(model, tmp_path / "m.onnx", parts=MODELS["mixed"][1], classes=range(5))
     assert capfd.readouterr() == ("", "")
     assert not [record for record in caplog.records if record.levelno >= logging.INFO]
     assert [module.training for module in model.modules()] == modes
@@ -352,7 +352,7 @@ def test_weights_of_a_gpus_layout_are_brought_into_that_of_the_cpu():
 
 def test_a_model_in_training_mode_is_exported_for_evaluation(tmp_path):
     model = nn.Sequential(nn.Dropout(0.9), nn.Linear(3, 2), nn.BatchNorm1d(2)).train()
-    path = to_onnx(model, tmp_path / "m.onnx", parts=[part("float32", 3)], classes="ab")
+    path = write_onnx(model, tmp_path / "m.onnx", parts=[part("float32", 3)], classes="ab")
     x = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32)
     given = session_of(path).run(["probabilities"], {"numbers": x})[0]
     assert np.abs(given - probabilities_of(copy.deepcopy(model), [x])).max() <= NEAR
@@ -367,9 +367,9 @@ def test_a_file_is_replaced_only_by_force(tmp_path):
     path = tmp_path / "m.onnx"
     path.write_text("mine")
     with pytest.raises(RunError, match=r"m\.onnx already exists.\n.*force=True"):
-        to_onnx(nn.Linear(2, 2), path, **LINEAR)
+        write_onnx(nn.Linear(2, 2), path, **LINEAR)
     assert path.read_text() == "mine"
-    assert to_onnx(nn.Linear(2, 2), str(path), force=True, **LINEAR) == path
+    assert write_onnx(nn.Linear(2, 2), str(path), force=True, **LINEAR) == path
     onnx.checker.check_model(str(path))
     assert list(tmp_path.iterdir()) == [path]
 
@@ -377,7 +377,7 @@ def test_a_file_is_replaced_only_by_force(tmp_path):
 def test_weights_that_are_too_many_go_beside_it(tmp_path, monkeypatch):
     monkeypatch.setattr(export, "ONE_FILE", 10_000)
     model = nn.Sequential(nn.Linear(2, 5000), nn.ReLU(), nn.Linear(5000, 2))
-    path = to_onnx(model, tmp_path / "m.onnx", **LINEAR)
+    path = write_onnx(model, tmp_path / "m.onnx", **LINEAR)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["m.onnx", "m.onnx.data"]
     assert path.stat().st_size < 10_000
     x = np.ones((3, 2), np.float32)
@@ -385,15 +385,15 @@ def test_weights_that_are_too_many_go_beside_it(tmp_path, monkeypatch):
     assert np.abs(given - probabilities_of(model, [x])).max() <= NEAR
     path.unlink()
     with pytest.raises(RunError, match=r"m\.onnx\.data already exists"):
-        to_onnx(model, path, **LINEAR)
+        write_onnx(model, path, **LINEAR)
     assert [file.name for file in tmp_path.iterdir()] == ["m.onnx.data"]
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path):
     with pytest.raises(RunError, match=r"gone, the folder of m\.onnx, does not exist"):
-        to_onnx(nn.Linear(2, 2), tmp_path / "gone" / "m.onnx", **LINEAR)
+        write_onnx(nn.Linear(2, 2), tmp_path / "gone" / "m.onnx", **LINEAR)
     with pytest.raises(RunError, match="is a folder"):
-        to_onnx(nn.Linear(2, 2), tmp_path, **LINEAR)
+        write_onnx(nn.Linear(2, 2), tmp_path, **LINEAR)
 
 
 def test_a_full_disk_leaves_nothing_behind(tmp_path, monkeypatch):
@@ -404,7 +404,7 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path, monkeypatch):
     path.write_text("old")
     monkeypatch.setattr(onnx, "save_model", full)
     with pytest.raises(RunError, match=r"m\.onnx cannot be written: No space left on device"):
-        to_onnx(nn.Linear(2, 2), path, force=True, **LINEAR)
+        write_onnx(nn.Linear(2, 2), path, force=True, **LINEAR)
     assert list(tmp_path.iterdir()) == [path]
     assert path.read_text() == "old"
 
@@ -416,7 +416,7 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path, monkeypatch):
 def test_what_is_not_installed_is_named_with_its_remedy(name, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(RunError, match=rf"with {name},.*\n.*pip install 'apportion\[onnx\]'"):
-        to_onnx(nn.Linear(2, 2), tmp_path / "m.onnx", **LINEAR)
+        write_onnx(nn.Linear(2, 2), tmp_path / "m.onnx", **LINEAR)
     assert issubclass(RunError, ApportionError)
 
 
@@ -445,14 +445,14 @@ class Wrong(nn.Module):
 def test_a_graph_that_computes_something_else_is_refused(what, tmp_path):
     torch.manual_seed(0)
     with pytest.raises(RunError, match=r"differ by 0\.\d+ from torch's, on a batch of"):
-        to_onnx(Wrong(what), tmp_path / "m.onnx", **LINEAR)
+        write_onnx(Wrong(what), tmp_path / "m.onnx", **LINEAR)
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("what", ["len", "branch"])
 def test_a_model_that_torch_cannot_export_is_refused(what, tmp_path, capfd):
     with pytest.raises(RunError, match=r"(?s)torch cannot export the model.*x\.shape\[0\]"):
-        to_onnx(Wrong(what), tmp_path / "m.onnx", **LINEAR)
+        write_onnx(Wrong(what), tmp_path / "m.onnx", **LINEAR)
     assert not list(tmp_path.iterdir())
     assert capfd.readouterr() == ("", "")
 
@@ -461,7 +461,7 @@ def test_without_onnxruntime_the_file_is_checked_for_soundness(tmp_path, monkeyp
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     checked = []
     monkeypatch.setattr(onnx.checker, "check_model", lambda *a, **k: checked.append((a, k)))
-    assert to_onnx(nn.Linear(2, 2), tmp_path / "m.onnx", **LINEAR).exists()
+    assert write_onnx(nn.Linear(2, 2), tmp_path / "m.onnx", **LINEAR).exists()
     assert len(checked) == 1
 
 
@@ -471,7 +471,7 @@ def test_a_file_that_does_not_run_is_refused(tmp_path, monkeypatch):
 
     monkeypatch.setattr(onnxruntime, "InferenceSession", fails)
     with pytest.raises(RunError, match="does not run the exported model: ValueError: no kernel"):
-        to_onnx(nn.Linear(2, 2), tmp_path / "m.onnx", **LINEAR)
+        write_onnx(nn.Linear(2, 2), tmp_path / "m.onnx", **LINEAR)
     assert not list(tmp_path.iterdir())
 
 
@@ -481,26 +481,26 @@ def test_large_logits_have_fewer_digits_to_agree_in(tmp_path, monkeypatch):
     monkeypatch.setattr(session, "run", lambda *asked: [5e-5 + given for given in run(*asked)])
     model = nn.Linear(2, 2)
     with pytest.raises(RunError, match=r"differ by 5e-05 from torch's, on a batch of 1"):
-        to_onnx(model, tmp_path / "m.onnx", **LINEAR)
+        write_onnx(model, tmp_path / "m.onnx", **LINEAR)
     model.state_dict()["bias"].add_(100)  # to both: nothing changes but the digits
-    assert to_onnx(model, tmp_path / "m.onnx", **LINEAR).exists()
+    assert write_onnx(model, tmp_path / "m.onnx", **LINEAR).exists()
 
 
 def test_a_model_of_other_instances_or_classes_is_refused(tmp_path):
     path, one = tmp_path / "m.onnx", [part("float32", 2)]
     with pytest.raises(RunError, match=r"take a batch of shape \(1, 3\) float32: RuntimeError"):
-        to_onnx(nn.Linear(2, 2), path, parts=[part("float32", 3)], classes="ab")
+        write_onnx(nn.Linear(2, 2), path, parts=[part("float32", 3)], classes="ab")
     with pytest.raises(RunError, match=r"shape \(1, 2\) for a batch of 1, but there are 3 cl"):
-        to_onnx(nn.Linear(2, 2), path, parts=one, classes="abc")
+        write_onnx(nn.Linear(2, 2), path, parts=one, classes="abc")
     with pytest.raises(RunError, match=r"class None is a NoneType"):
-        to_onnx(nn.Linear(2, 2), path, parts=one, classes=["a", None])
+        write_onnx(nn.Linear(2, 2), path, parts=one, classes=["a", None])
     wrong: list[Any] = [{"shape": [2]}, part("text", 2), part("U3", 2), "x", part("int8", "x")]
     for one_of_them in wrong:
         with pytest.raises(RunError, match=r"(?s)parts is .*Pass a mapping a part"):
-            to_onnx(nn.Linear(2, 2), path, parts=[one_of_them], classes="ab")
+            write_onnx(nn.Linear(2, 2), path, parts=[one_of_them], classes="ab")
     with pytest.raises(RunError, match="parts is empty"):
-        to_onnx(nn.Linear(2, 2), path, parts=[], classes="ab")
+        write_onnx(nn.Linear(2, 2), path, parts=[], classes="ab")
     model, about = of_a_table()
     with pytest.raises(RunError, match=r"rows of shape \[\(3,\), \(1,\)\], but .* \[\(3,\)\]"):
-        to_onnx(model, path, **{**about, "parts": about["parts"][:1]})
+        write_onnx(model, path, **{**about, "parts": about["parts"][:1]})
     assert not list(tmp_path.iterdir())

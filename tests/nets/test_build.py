@@ -13,7 +13,7 @@ from apportion.bags.bags import Bags
 from apportion.errors import ConfigError, DataError
 from apportion.nets import build as nets
 from apportion.nets import measure as _net_inputs
-from apportion.nets.build import NETS, build
+from apportion.nets.build import NETS, build_net
 from apportion.nets.mlp import mlp
 from apportion.nets.normalized import Normalized, parts
 from apportion.nets.resnet import ResNet, conv1d, resnet18
@@ -253,7 +253,7 @@ def test_every_weight_learns(name, device):
     shape = {"mlp": (6,), "conv1d": (3, 7), "resnet18": (3, 33, 33)}[name]
     generator = np.random.default_rng(0)
     x = generator.integers(0, 256, (4, *shape), dtype=np.uint8)
-    model = build(name, bags_of(x)).to(device)
+    model = build_net(name, bags_of(x)).to(device)
     logits = model(torch.from_numpy(x).to(device))
     assert logits.shape == (4, 3)
     F.cross_entropy(logits, torch.tensor([0, 1, 2, 0], device=device)).backward()
@@ -311,7 +311,7 @@ def test_normalisation_is_that_of_the_rows_in_bags(
         "tuple": lambda: (x,),
     }[kind]()
     used = x[[0, 3, *range(7, 30)]].astype(np.float64)
-    model = build(name, bags_of(given, *members))
+    model = build_net(name, bags_of(given, *members))
     np.testing.assert_allclose(model.mean, used.mean(axis=axes, keepdims=True)[0], rtol=1e-6)
     np.testing.assert_allclose(model.std, used.std(axis=axes, keepdims=True)[0], rtol=1e-6)
     seen = model(torch.from_numpy(used)).double().numpy()
@@ -322,7 +322,7 @@ def test_normalisation_is_that_of_the_rows_in_bags(
 def test_a_spread_far_from_zero_is_measured_soundly(monkeypatch):
     monkeypatch.setattr(_net_inputs, "CHUNK", 64)
     x = (np.random.default_rng(0).random((1000, 2)) + np.array([1e5, -3e4])).astype(np.float32)
-    model = build("mlp", bags_of(x))
+    model = build_net("mlp", bags_of(x))
     np.testing.assert_allclose(model.std, x.astype(np.float64).std(axis=0), rtol=1e-6)
     # float32 squares at 1e5 are a thousand apart, and 0.29² is lost between them.
 
@@ -331,7 +331,7 @@ def test_a_constant_feature_becomes_zero(monkeypatch):
     monkeypatch.setattr(_net_inputs, "CHUNK", 7)
     x = np.random.default_rng(0).random((30, 3))
     x[:, 1] = 0.1  # ten of which do not sum to one
-    model = build("mlp", bags_of(x))
+    model = build_net("mlp", bags_of(x))
     assert model.std[1] == 1
     assert (model.prepare(torch.from_numpy(x))[0][:, 1] == 0).all()
 
@@ -349,7 +349,7 @@ def test_data_are_never_loaded_whole(monkeypatch):
             return 1000
 
     monkeypatch.setattr(_net_inputs, "CHUNK", 200)
-    model = build("mlp", bags_of(OnDisk()))
+    model = build_net("mlp", bags_of(OnDisk()))
     assert max(OnDisk.read) == 50
     np.testing.assert_allclose(model.mean, 499.5)
 
@@ -361,13 +361,13 @@ def test_values_that_are_no_numbers_are_refused(bad):
     with pytest.raises(
         DataError, match=r"at position \(2,\)\.\n  Replace values of x that are miss"
     ):
-        build("mlp", bags_of(x))
-    build("mlp", bags_of(x, [0, 1, 2, 3, 5]))  # the row is in no bag
+        build_net("mlp", bags_of(x))
+    build_net("mlp", bags_of(x, [0, 1, 2, 3, 5]))  # the row is in no bag
 
 
 def test_a_seed_decides_the_weights():
     bags = bags_of(np.random.default_rng(0).random((6, 3)))
-    first, again, other = (build("mlp", bags, seed=seed).state_dict() for seed in (1, 1, 2))
+    first, again, other = (build_net("mlp", bags, seed=seed).state_dict() for seed in (1, 1, 2))
     assert all(torch.equal(first[name], again[name]) for name in first)
     assert not torch.equal(first["network.1.weight"], other["network.1.weight"])
 
@@ -380,31 +380,31 @@ def test_the_callers_random_state_stays():
 
     torch.manual_seed(3)
     before = states()
-    build("mlp", bags, seed=9)
+    build_net("mlp", bags, seed=9)
     assert all(map(torch.equal, before, states()))
 
 
 def test_options_and_sizes_reach_the_net():
     x = np.random.default_rng(0).random((4, 2, 8, 8))
-    assert build("resnet18", bags_of(x)).network.conv1.kernel_size == (7, 7)  # type: ignore[union-attr]
-    network = build("resnet18", bags_of(x), stem="cifar").network
+    assert build_net("resnet18", bags_of(x)).network.conv1.kernel_size == (7, 7)  # type: ignore[union-attr]
+    network = build_net("resnet18", bags_of(x), stem="cifar").network
     assert isinstance(network, ResNet)
     assert network.state_dict()["conv1.weight"].shape == (64, 2, 3, 3)
-    hidden = build("mlp", bags_of(x), hidden=[9]).network.state_dict()
+    hidden = build_net("mlp", bags_of(x), hidden=[9]).network.state_dict()
     assert [hidden[f"{i}.weight"].shape for i in (1, 3)] == [(9, 128), (3, 9)]
 
 
 def test_a_net_is_made_on_the_cpu_whatever_the_default():
     x = np.random.default_rng(0).random((6, 3))
     with torch.device("meta"):
-        model = build("mlp", bags_of(x))
+        model = build_net("mlp", bags_of(x))
     assert {value.device.type for value in model.state_dict().values()} == {"cpu"}
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 def test_a_tensor_on_the_device_is_measured_alike():
     x = torch.randn(50, 3, 7, generator=torch.Generator().manual_seed(0))
-    here, there = build("conv1d", bags_of(x)), build("conv1d", bags_of(x.cuda()))
+    here, there = build_net("conv1d", bags_of(x)), build_net("conv1d", bags_of(x.cuda()))
     for name, value in here.state_dict().items():
         assert torch.equal(value, there.state_dict()[name])
 
@@ -431,4 +431,4 @@ def test_a_tensor_on_the_device_is_measured_alike():
 )
 def test_what_no_net_can_be_built_for_is_refused(name, x, message):
     with pytest.raises((ConfigError, DataError), match=message):
-        build(name, bags_of(x))
+        build_net(name, bags_of(x))

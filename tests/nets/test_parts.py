@@ -8,7 +8,7 @@ from torch import nn
 from apportion import LLPVAT, METHODS, Bags, PiModel, TrainConfig, fit
 from apportion.errors import DataError
 from apportion.nets import measure as _net_inputs
-from apportion.nets.build import NETS, build
+from apportion.nets.build import NETS, build_net
 from apportion.nets.mlp import mlp
 from apportion.nets.normalized import Normalized
 from tests.nets.test_build import as_memmap, bags_of
@@ -41,7 +41,7 @@ def joined(numbers, codes, categories):
 def test_the_network_sees_numbers_and_a_place_for_each_category(kind, dtype, tmp_path):
     codes = CODES.astype(dtype)
     stored = {"array": codes, "memmap": as_memmap(codes, tmp_path), "tensor": torch.tensor(codes)}
-    model = build("mlp", bags_of((NUMBERS, stored[kind])), hidden=[])
+    model = build_net("mlp", bags_of((NUMBERS, stored[kind])), hidden=[])
     weight, bias = model.network.parameters()
     assert weight.shape == (3, 2 + 2 + 4)  # codes 1 and 2, and 1 to 4
     mean, std = NUMBERS.mean(axis=0), NUMBERS.std(axis=0)
@@ -64,30 +64,33 @@ def test_a_code_without_a_place_counts_as_missing():
 
 
 def test_codes_alone_will_do():
-    model = build("mlp", bags_of((np.zeros((6, 0)), CODES)), hidden=[])
+    model = build_net("mlp", bags_of((np.zeros((6, 0)), CODES)), hidden=[])
     weight, bias = model.network.parameters()
     given = model(torch.zeros(6, 0, dtype=torch.float64), torch.tensor(CODES))
     torch.testing.assert_close(given, joined(np.zeros((6, 0)), CODES, [3, 5]) @ weight.T + bias)
 
 
 def test_no_columns_of_codes_will_do():
-    model = build("mlp", bags_of((NUMBERS, np.zeros((6, 0), np.int64))), hidden=[5])
+    model = build_net("mlp", bags_of((NUMBERS, np.zeros((6, 0), np.int64))), hidden=[5])
     assert model.network.state_dict()["1.weight"].shape == (5, 2)
     assert model(torch.from_numpy(NUMBERS), torch.zeros(6, 0, dtype=torch.int64)).shape == (6, 3)
 
 
-def test_categories_are_those_of_all_rows_in_bags_or_not(monkeypatch):
+def test_categories_are_those_of_the_rows_in_bags(monkeypatch):
+    """Others may be held out, and must not shape the network."""
     monkeypatch.setattr(_net_inputs, "CHUNK", 4)  # two rows at a time
     bags = bags_of((NUMBERS, CODES), [0, 2, 3])
-    network = build("mlp", bags, hidden=[]).network
-    assert network.state_dict()["1.weight"].shape == (3, 2 + 2 + 4)
-    network = build("mlp", bags, hidden=[], categories=(9, 5)).network
+    network = build_net("mlp", bags, hidden=[]).network
+    places = int(np.max(np.asarray(CODES)[[0, 2, 3]], axis=0).sum())
+    assert places < int(np.max(CODES, axis=0).sum())
+    assert network.state_dict()["1.weight"].shape == (3, 2 + places)
+    network = build_net("mlp", bags, hidden=[], categories=(9, 5)).network
     assert network.state_dict()["1.weight"].shape == (3, 2 + 8 + 4)
     assert list(network.state_dict()) == list(mlp(2, 3, hidden=[]).state_dict())
 
 
 def test_every_place_learns():
-    model = build("mlp", bags_of((NUMBERS, CODES)), hidden=[64])
+    model = build_net("mlp", bags_of((NUMBERS, CODES)), hidden=[64])
     model(torch.from_numpy(NUMBERS), torch.tensor(CODES)).square().sum().backward()
     slope = next(model.network.parameters()).grad
     assert slope is not None
@@ -121,7 +124,7 @@ def test_every_place_learns():
 )
 def test_codes_that_no_net_can_be_built_for_are_refused(x, options, message):
     with pytest.raises(DataError, match=message):
-        build("mlp", bags_of(x), **options)
+        build_net("mlp", bags_of(x), **options)
 
 
 # --------------------------------------------------------------------------- frames and lengths
@@ -145,7 +148,7 @@ def test_normalisation_is_that_of_real_frames(behind, chunk, monkeypatch):
     frames, lengths = padded(behind)
     real = np.concatenate([x[:, :n] for x, n in zip(frames[:9], lengths, strict=False)], axis=1)
     for given in ((frames, lengths), (torch.tensor(frames), torch.tensor(lengths))):
-        model = build("conv1d", bags_of(given, range(8), [8, 3]))
+        model = build_net("conv1d", bags_of(given, range(8), [8, 3]))
         assert model.mean.shape == (2, 1)
         np.testing.assert_allclose(model.mean[:, 0], real.mean(axis=1, dtype=float), rtol=1e-5)
         np.testing.assert_allclose(model.std[:, 0], real.std(axis=1, dtype=float), rtol=1e-5)
@@ -155,7 +158,7 @@ def test_a_signal_gives_the_same_whatever_is_behind_it():
     logits = []
     for behind, size in ((0.0, 9), (1e6, 9), (np.nan, 31)):
         frames, lengths = padded(behind, size)
-        model = build("conv1d", bags_of((frames, lengths), range(9))).eval()
+        model = build_net("conv1d", bags_of((frames, lengths), range(9))).eval()
         with torch.no_grad():
             logits.append(model(torch.from_numpy(frames)[:9], torch.from_numpy(lengths)[:9]))
     assert logits[0].std(dim=0).min() > 0
@@ -177,7 +180,7 @@ def test_a_signal_gives_the_same_whatever_is_behind_it():
 )
 def test_lengths_that_no_net_can_be_built_for_are_refused(name, change, message):
     with pytest.raises(DataError, match=message):
-        build(name, bags_of(change(*padded())))
+        build_net(name, bags_of(change(*padded())))
 
 
 # ---------------------------------------------------------------------------------- the methods
@@ -186,7 +189,7 @@ def test_lengths_that_no_net_can_be_built_for_are_refused(name, change, message)
 def trained(name: str, x, method, **options) -> dict[str, torch.Tensor]:
     rows = np.arange(8)
     bags = Bags.from_members(x, [rows[:4], rows[4:]], [[0.5, 0.25, 0.25]] * 2)
-    model = build(name, bags, **options)
+    model = build_net(name, bags, **options)
     fit(model, bags, bags, method=method, config=TrainConfig(epochs=2))
     assert all(value.isfinite().all() for value in model.state_dict().values())
     return model.state_dict()
@@ -196,7 +199,9 @@ def trained(name: str, x, method, **options) -> dict[str, torch.Tensor]:
 def test_every_method_learns_from_numbers_and_codes(method):
     x = np.tile(NUMBERS, (2, 1)), np.tile(CODES, (2, 1))
     state = trained("mlp", x, method)
-    places = state["network.1.weight"] - build("mlp", bags_of(x)).state_dict()["network.1.weight"]
+    places = (
+        state["network.1.weight"] - build_net("mlp", bags_of(x)).state_dict()["network.1.weight"]
+    )
     assert (places.abs().sum(dim=0) > 0).all()
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from apportion.errors import ConfigError
-from apportion.nets.build import build, from_recipe
+from apportion.nets.build import build_net, from_recipe
 from apportion.nets.normalized import Normalized
 from tests.nets.test_build import bags_of
 from tests.nets.test_parts import CODES, NUMBERS, padded
@@ -32,7 +32,7 @@ CASES: dict[str, tuple[str, Any, dict[str, Any]]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_a_net_is_made_again_without_the_data(case):
     name, x, options = CASES[case]
-    model = build(name, bags_of(x), seed=3, **options).eval()
+    model = build_net(name, bags_of(x), seed=3, **options).eval()
     parts = tuple(map(torch.from_numpy, x if isinstance(x, tuple) else (x,)))
     saved = json.dumps(model.recipe)
     again = from_recipe(json.loads(saved)).eval()
@@ -45,7 +45,7 @@ def test_a_net_is_made_again_without_the_data(case):
 
 
 def test_a_recipe_says_all_that_was_chosen():
-    mixed = build("mlp", bags_of((NUMBERS, CODES)))
+    mixed = build_net("mlp", bags_of((NUMBERS, CODES)))
     assert mixed.recipe == {
         "net": "mlp",
         "features": 2,
@@ -55,7 +55,7 @@ def test_a_recipe_says_all_that_was_chosen():
         "mean_shape": [2],
         "std_shape": [2],
     }
-    image = build("resnet18", bags_of(IMAGES))
+    image = build_net("resnet18", bags_of(IMAGES))
     assert image.recipe == {
         "net": "resnet18",
         "classes": 3,
@@ -64,14 +64,14 @@ def test_a_recipe_says_all_that_was_chosen():
         "mean_shape": [2, 1, 1],
         "std_shape": [2, 1, 1],
     }
-    signal = build("conv1d", bags_of(padded(), range(9)))
+    signal = build_net("conv1d", bags_of(padded(), range(9)))
     assert signal.recipe is not None
     assert signal.recipe["masked"] is True
     assert Normalized(nn.Identity(), 0.0, 1.0).recipe is None
 
 
 def test_the_callers_random_state_stays():
-    recipe = build("mlp", bags_of(NUMBERS)).recipe
+    recipe = build_net("mlp", bags_of(NUMBERS)).recipe
     assert recipe is not None
     before = torch.get_rng_state()
     from_recipe(recipe)
@@ -95,14 +95,14 @@ def test_the_callers_random_state_stays():
     ],
 )
 def test_what_is_no_recipe_is_refused(change, message):
-    recipe = build("mlp", bags_of(NUMBERS)).recipe
+    recipe = build_net("mlp", bags_of(NUMBERS)).recipe
     assert recipe is not None
     with pytest.raises(ConfigError, match=message):
         from_recipe({**recipe, **change})
 
 
 def test_a_recipe_must_be_whole():
-    recipe = build("mlp", bags_of(NUMBERS)).recipe
+    recipe = build_net("mlp", bags_of(NUMBERS)).recipe
     assert recipe is not None
     for key in recipe:
         rest = {name: value for name, value in recipe.items() if name != key}

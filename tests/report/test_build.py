@@ -20,7 +20,7 @@ from apportion.cli.report import report
 from apportion.data.encoding import encode, learn_columns
 from apportion.engine.device import own_threads
 from apportion.errors import ApportionError, RunError
-from apportion.nets.build import build
+from apportion.nets.build import build_net
 from apportion.report.build import write_report
 from apportion.runs.evaluation import read_evaluations
 from apportion.runs.run import Run
@@ -40,7 +40,7 @@ def trained(tmp_path_factory):
     train, valid, _ = bags.split(0.25, seed=0)
     folder = tmp_path_factory.mktemp("runs") / "trained"
     with own_threads(1):
-        fit(build("mlp", train, seed=0), train, valid, config=TrainConfig(epochs=4), run=folder)
+        fit(build_net("mlp", train, seed=0), train, valid, config=TrainConfig(epochs=4), run=folder)
     return folder
 
 
@@ -189,7 +189,7 @@ def test_a_report_loads_neither_torch_nor_numba_nor_pandas(tmp_path):
     bags = Bags.from_rows(encode(columns, frame), np.repeat(range(8), 5), truth=["no", "yes"] * 20)
     bags = replace(bags, columns=columns)
     with own_threads(1):
-        net = build("mlp", bags, categories=columns.codes)
+        net = build_net("mlp", bags, categories=columns.codes)
         fit(net, bags, config=TrainConfig(epochs=2, device="cpu"), run=tmp_path)
     source = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
     command = [sys.executable, "-c", ALONE, str(tmp_path)]

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from apportion.methods.base import describe
-from apportion.methods.registry import METHODS
+from apportion.methods.registry import METHODS, describe
 from apportion.report.read import read_run
 from apportion.report.words import commands, method_in_words, network_in_words, notices, summary
 from tests.report.made_runs import made_evaluation, made_run

@@ -12,7 +12,7 @@ import pytest
 
 from apportion import Bags, TrainConfig, fit
 from apportion.errors import RunError
-from apportion.nets.build import build
+from apportion.nets.build import build_net
 from apportion.report.build import write_report
 from apportion.runs.run import Run
 
@@ -224,7 +224,7 @@ def test_what_a_training_leaves_behind_is_its_own_and_nothing_else_is(tmp_path):
     rng = np.random.default_rng(0)
     bags = Bags.from_rows(rng.normal(size=(8, 2)), np.repeat([0, 1], 4), truth=[0, 1] * 4)
     run = Run(tmp_path / "run")
-    fit(build("mlp", bags), bags, config=TrainConfig(epochs=1, device="cpu"), run=run)
+    fit(build_net("mlp", bags), bags, config=TrainConfig(epochs=1, device="cpu"), run=run)
     write_report([run.folder])
     run.tensorboard.mkdir()
     (run.folder / "report.html.77.new").touch()  # of a process that was killed

@@ -181,7 +181,7 @@ def test_bag_never_replaces_its_own_table(people):
     ("options", "facts"),
     [
         ({"label": "incme"}, ["people.csv", "no column 'incme'", "Did you mean 'income'?"]),
-        ({"table": "peple.csv"}, ["peple.csv is missing", "Did you mean 'people.csv'?"]),
+        ({"table": "peple.csv"}, ["peple.csv does not exist", "Did you mean 'people.csv'?"]),
         ({"table": "people.xlsx"}, ["people.xlsx", ".csv nor .parquet"]),
         ({"table": "broken.parquet"}, ["broken.parquet cannot be read", "Save it again"]),
         ({"table": "latin.csv"}, ["latin.csv cannot be read", "UTF-8"]),

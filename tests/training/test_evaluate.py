@@ -8,7 +8,7 @@ import torch
 
 from apportion import Bags, TrainConfig, fit
 from apportion.engine.device import own_threads
-from apportion.nets.build import build
+from apportion.nets.build import build_net
 from apportion.runs.evaluation import BINS, read_evaluations
 from apportion.runs.run import Run
 from apportion.training.evaluate import MOST_UNSURE, evaluate
@@ -93,7 +93,7 @@ def test_rows_of_a_tensor_are_kept_as_numpy_has_them(bags, confidence, dtype):
 
 def test_training_leaves_the_evaluation_of_the_selected_model(tmp_path, bags):
     train, valid, _ = bags.split(0.4, seed=0)
-    model = build("mlp", bags, seed=0)
+    model = build_net("mlp", bags, seed=0)
     with own_threads(1):
         config = TrainConfig(epochs=9, learning_rate=0.01, device="cpu")
         history = fit(model, train, valid, test=bags, config=config, run=tmp_path)

@@ -29,6 +29,7 @@ from apportion.bags.bags import Bags
 from apportion.config import TrainConfig
 from apportion.engine.step import Stepper
 from apportion.methods.pseudo_labels import PseudoLabels
+from apportion.model import model
 from apportion.runs.run import Run
 from apportion.training import checkpoint
 from apportion.training.fit import fit
@@ -92,7 +93,11 @@ def die(*_):
 
 def at_call(n, owner, name, *, instead=die, after=False):
     """Let the n-th call of a function be the last thing that the process does."""
-    original, calls = getattr(owner, name), count(1)
+    at_calls(count(1), n, owner, name, instead=instead, after=after)
+
+
+def at_calls(calls, n, owner, name, *, instead=die, after=False):
+    original = getattr(owner, name)
 
     def called(*arguments, **options):
         if next(calls) != n:
@@ -113,6 +118,13 @@ def half_a_file(tensors, path, metadata):
     die()
 
 
+def in_a_file(n):
+    """Checkpoints and models are written in two places, and counted together."""
+    calls = count(1)
+    for owner in (checkpoint, model):
+        at_calls(calls, n, owner, "save_file", instead=half_a_file)
+
+
 def half_a_line(run, record):
     with run.log.open("a") as log:
         log.write(json.dumps(record)[:30])
@@ -125,7 +137,7 @@ PLACES = {
     "labels decided": lambda n: at_call(n, PseudoLabels, "epoch_end", after=True),
     "half a line": lambda n: at_call(n, Run, "append", instead=half_a_line),
     "line": lambda n: at_call(n, Run, "append", after=True),
-    "half a file": lambda n: at_call(n, checkpoint, "save_file", instead=half_a_file),
+    "half a file": in_a_file,
     "sync": lambda n: at_call(n, os, "fsync"),
     "rename": lambda n: at_call(n, os, "replace"),
     "renamed": lambda n: at_call(n, os, "replace", after=True),

@@ -41,10 +41,10 @@ def check(
     The table of proportions may also have one row per bag and class: columns of
     the bag, the class and the number; a class without a row is 0.
     """
-    from apportion.plan import make_plan
+    from apportion.plan import held_out_share, make_plan
 
     source = Source(str(rows), **Source.given(options))
-    sets, source, held_out = source.read(None, None, 0)
+    sets, source, held_out = source.read(None, 0.0, 0)  # all bags, but for a column 'split'
     typer.echo(f"{rows}: {_kind(source.kind, sets)}\n")
     for name, bags in sets.items():
         if len(sets) > 1:
@@ -55,6 +55,8 @@ def check(
         typer.echo(f"learned from   {_columns(train.columns)}\n")
     if source.channels:
         typer.echo(f"learned from   {', '.join(source.channels)}\n")
+    if held_out.value is not None:
+        held_out = held_out_share(train.n_bags)
     typer.echo(f"By default apportion train uses\n{make_plan(train, validation=held_out)}")
     doubts = list(_doubts(train))
     for doubt in doubts:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from apportion.errors import must_be
+from apportion.errors import ConfigError
 
 __all__ = ["export"]
 
@@ -29,7 +29,7 @@ def export(
     from apportion.model.model import Model
 
     if out.suffix.lower() != ".onnx":
-        raise must_be("the file", "called *.onnx", str(out))
+        raise ConfigError(f"{out} does not end in .onnx.", "Pass a file name that ends in .onnx.")
     model = Model.load(run)
     model.to_onnx(out, force=force)
     size = out.stat().st_size / 2**20

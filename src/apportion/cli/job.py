@@ -7,7 +7,7 @@ It is written as the sections of a TOML file, which a run's config.toml is as we
     bag = "ward"
     proportions = "wards.csv"
 
-    [model]                       # net, and the options of `apportion.nets.build`
+    [model]                       # net, and the options of `apportion.build_net`
     net = "mlp"
     validation = 0.1              # the share of the bags to select the epoch by, without a `split`
 
@@ -139,7 +139,7 @@ class Job:
             Those that were learned before, if the run is to go on.
         """
         from apportion.methods.registry import method_from
-        from apportion.nets.build import build
+        from apportion.nets.build import build_net
         from apportion.plan import check_share, make_plan
 
         method = method_from(self.method)  # wrong options are told before anything is read
@@ -150,6 +150,12 @@ class Job:
         self._check_options(net, options)
         seed = self.train.get("seed", 0)
         sets, source, held_out = self.source.read(columns, validation, seed)
+        if validation is not None and held_out.value is None:
+            raise ConfigError(
+                f"validation is {validation:g}, but {source.proportions} has a column 'split' that "
+                "says which bags are for validation.",
+                "Leave out one of the two.",
+            )
         plan = make_plan(
             sets["train"],
             validation=held_out,
@@ -161,7 +167,7 @@ class Job:
         model = {"net": plan.net.value, **options}
         model["validation"] = held_out.value
         about = {"data": source.resolved().to_dict(), "model": model, "plan": plan.reasons()}
-        made = build(plan.net.value, sets["train"], seed=config.seed, **options)
+        made = build_net(plan.net.value, sets["train"], seed=config.seed, **options)
         return Prepared(sets, made, method, config, plan, about)
 
     def _check_options(self, net: str | None, options: Mapping[str, Any]) -> None:

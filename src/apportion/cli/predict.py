@@ -217,9 +217,8 @@ def _not_a_table(frame: pd.DataFrame, kept: pd.DataFrame, source: Source) -> Pie
         bags = read_images(source.images, table, file=source.file, size=size, **one_bag)
         return Piece(frame, kept, (bags.x[place],))
     key = str(source.signal)
-    named = [key, *([] if source.order is None else [source.order]), *source.channels]
-    table = frame[named].assign(**{ALL: 0})
-    bags = read_signals(table, signal=key, order=source.order, **one_bag)
+    one_bag |= {"signal": key, "order": source.order, "channels": source.channels}
+    bags = read_signals(frame.assign(**{ALL: 0}), **one_bag)
     first = ~frame.duplicated(key).to_numpy()
     return Piece(frame[first], kept[first], bags.x)
 

@@ -231,10 +231,11 @@ class Source:
             bags = read_images(self.images, rows, file=self.file, size=size, **options)
             return self._read(split_bags(bags, table, validation, seed), table, validation)
         if self.signal is not None:
-            channels = self.channels_in(rows)
-            own = [self.signal, self.bag, self.label, self.order]
-            rows.names = [*(name for name in own if name is not None), *channels]
-            bags = read_signals(rows, signal=self.signal, order=self.order, **options)
+            own = (self.bag, self.label, self.signal, self.order, *self.exclude)
+            others = (name for name in named(rows.names, rows.source) if name not in own)
+            channels = self.channels or tuple(others)
+            options |= {"signal": self.signal, "order": self.order, "channels": channels}
+            bags = read_signals(rows, **options)
             sets = split_bags(bags, table, validation, seed)
             # By name they are found again, in any order.
             return replace(self, channels=channels)._read(sets, table, validation)
@@ -256,20 +257,6 @@ class Source:
             return Read(sets, self, said)
         n_bags = sum(bags.n_bags for bags in sets.values())
         return Read(sets, self, held_out_share(n_bags, validation))
-
-    def channels_in(self, rows: Pieces) -> tuple[str, ...]:
-        """Return the columns of signals that are learned from."""
-        from apportion.data.pieces import named
-
-        for name in self.channels:
-            if name not in rows.names:
-                raise DataError(
-                    f"{self.rows} has no column {name!r}, a channel that was learned from.",
-                    suggestion(name, rows.names),
-                )
-        own = (self.bag, self.label, self.signal, self.order, *self.exclude)
-        others = (name for name in named(rows.names, rows.source) if name not in own)
-        return self.channels or tuple(others)
 
     def _check_for_the_truth(self, bags: Bags) -> None:
         """A column that holds the classes themselves would be learned from, and look splendid."""

@@ -114,6 +114,7 @@ def read_signals(
     normalize: bool = False,
     label: str | None = None,
     order: str | None = None,
+    channels: Sequence[str] | None = None,
 ) -> Bags:
     """Read signals from a table that has one row per frame, and put them in bags.
 
@@ -123,7 +124,7 @@ def read_signals(
     Parameters
     ----------
     rows : path of a .csv or .parquet file, or DataFrame
-        All columns but those that are named below are channels.
+        One row per frame.
     signal, bag : str
         The columns of the ids of signals, and of their bags.
     proportions : dict, DataFrame or path of a .csv or .parquet file, optional
@@ -136,6 +137,8 @@ def read_signals(
     order : str, optional
         The column, such as one of times, by which the frames of a signal are sorted. By default,
         and where it ties, they are in the order of the rows.
+    channels : sequence of str, optional
+        The columns of the channels, in this order; by default all other columns.
 
     Examples
     --------
@@ -150,7 +153,9 @@ def read_signals(
     columns = [signal, bag, *([] if label is None else [label])]
     pieces, frame = read_columns(rows, columns, values=order, others=True)
     source = pieces.source
-    channels = named((name for name in pieces.names if name not in (*columns, order)), source)
+    if channels is None:
+        channels = named((name for name in pieces.names if name not in (*columns, order)), source)
+    pieces.check_columns(channels)
     if not channels:
         raise DataError(
             f"{source} has 0 columns beside {', '.join(map(repr, columns))}.",
@@ -164,7 +169,7 @@ def read_signals(
         said = names_in(pieces, frame[label], table)
         labels = agreed(source, "signal", names, "label", said).values()
         truth = factorize(labels, "label", len(labels))
-    values = _read_channels(source, frame[channels], names)
+    values = _read_channels(source, frame[list(channels)], names)
 
     place = {name: i for i, name in enumerate(bag_of)}
     number = np.fromiter((place[name] for name in names), np.int64, len(names))

@@ -127,7 +127,7 @@ def read_sets(
     ----------
     validation : float, optional
         The share of the bags that is held out at random, if the table of proportions has no column
-        `split` that says train, valid or test; by default as `apportion.plan` decides.
+        `split` that says train, valid or test; by default as `apportion.plan` decides. 0 is none.
     seed : int
         Decides which.
     rows, bag, proportions, counts, normalize, classes, label, columns, store
@@ -177,7 +177,7 @@ def _masks(split: Sequence[str] | None, n_bags: int, validation: float | None, s
             return {"train": np.ones(n_bags, bool)}
         held_out = held_out_bags(n_bags, share, seed=seed)
         return {"train": ~held_out, "valid": held_out}
-    if validation is not None:
+    if validation:
         raise ConfigError(
             f"validation is {validation:g}, but the proportions have a column 'split' that says "
             "which bags are for validation.",

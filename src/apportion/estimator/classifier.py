@@ -42,8 +42,8 @@ from apportion.methods.base import Method
 from apportion.methods.registry import method_named
 from apportion.metrics import bag_means, proportion_error
 from apportion.model.model import Model, describe_parts
-from apportion.nets.build import build
-from apportion.plan import Plan, held_out_share, make_plan
+from apportion.nets.build import build_net
+from apportion.plan import Plan, check_share, held_out_share, make_plan
 from apportion.training.fit import fit
 from apportion.training.progress import announce
 
@@ -164,6 +164,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         rows = read_rows(self, X, reset=True)
         whole = _known(X, rows, y, bags, proportions)
         self.classes_ = class_array(whole.classes)
+        check_share(self.validation_fraction, "validation_fraction")
         share = held_out_share(whole.n_bags, self.validation_fraction)
         train, valid = whole, None
         if share.value:
@@ -186,7 +187,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         named = self.method if isinstance(self.method, str) else type(method).__name__
         net, name = self._net(train, seed)
         self.plan_: Plan = make_plan(train, validation=share, net=name, method=named, options=given)
-        net = net if net is not None else build(self.plan_.net.value, train, seed=seed)
+        net = net if net is not None else build_net(self.plan_.net.value, train, seed=seed)
         config = self.plan_.config(given)
         announce(
             f"Learning {whole.n_classes} classes from {whole.n_bags:,} bags of "
@@ -322,7 +323,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     # ---------------------------------------------------------------------------- predictions
 
     def _confidence(self, X: Any) -> NDArray[np.float64]:
-        rows = read_rows(self, X, reset=False, raw=self.model_.columns is None)
+        rows = read_rows(self, X, reset=False)
         return self.model_.predict_proba(X if isinstance(X, Bags) else rows)
 
     def _pseudo_labels(

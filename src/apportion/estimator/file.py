@@ -106,7 +106,7 @@ def _parameters(estimator: Any) -> dict[str, Any]:
     }
     if "method" not in found:
         settings = describe(given["method"])
-        if _again(settings) != given["method"]:
+        if _again(settings) != (type(given["method"]), settings):
             log.warning("The method %r cannot be kept in a file.", given["method"])
         else:
             found["method"] = settings
@@ -116,9 +116,10 @@ def _parameters(estimator: Any) -> dict[str, Any]:
 def _again(settings: Mapping[str, Any]) -> Any:
     """Return what the settings become when they are read; None if they are those of no method."""
     try:
-        return method_from(settings)
+        method = method_from(settings)
     except (KeyError, TypeError, ValueError):
         return None
+    return type(method), describe(method)
 
 
 def _read_parameters(saved: Mapping[str, Any]) -> dict[str, Any]:

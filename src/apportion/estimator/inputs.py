@@ -28,15 +28,13 @@ def n_rows_of(x: Any) -> int:
     return len(x[0] if isinstance(x, tuple) else x)
 
 
-def read_rows(estimator: Any, X: Any, *, reset: bool, raw: bool = False) -> Any:
-    """Return instances as they are: rows of a table as a frame, all else as arrays.
+def read_rows(estimator: Any, X: Any, *, reset: bool) -> Any:
+    """Check instances as scikit-learn does, and return them: frames, arrays or tuples of arrays.
 
     Parameters
     ----------
     reset : bool
-        Whether these are the rows to learn from, as in `fit`.
-    raw : bool
-        Whether what was learned from had no columns, so that arrays stay what they are.
+        Whether these are the rows to learn from, as in `fit`. A table of theirs is a frame then.
     """
     if reset:
         for name in ("n_features_in_", "feature_names_in_"):
@@ -51,8 +49,12 @@ def read_rows(estimator: Any, X: Any, *, reset: bool, raw: bool = False) -> Any:
     if hasattr(X, "to_pandas"):  # the frames of other libraries
         X = X.to_pandas()
     frame = isinstance(X, pd.DataFrame)
+    if not reset:
+        columns = estimator.model_.columns
+        if columns is None if frame else columns is not None and columns.categorical:
+            return X  # which the model refuses
     if frame:
-        _check_frame(X, raw=raw)
+        _check_frame(X)
     if frame and len(X) and X.shape[1]:
         validate_data(estimator, X, reset=reset, skip_check_array=True)
         return X
@@ -64,7 +66,7 @@ def read_rows(estimator: Any, X: Any, *, reset: bool, raw: bool = False) -> Any:
         ensure_all_finite="allow-nan",
         dtype="numeric",
     )
-    if given.ndim != 2 or raw:
+    if given.ndim != 2 or not reset:
         return given
     return pd.DataFrame(given, columns=list(map(str, range(given.shape[1]))), copy=False)
 
@@ -77,12 +79,7 @@ def encode_rows(rows: Any, training: NDArray[np.int64]) -> tuple[Any, Columns | 
     return encode(columns, rows, warn=False), columns
 
 
-def _check_frame(frame: pd.DataFrame, *, raw: bool) -> None:
-    if raw:
-        raise DataError(
-            "X is a DataFrame, but the classifier was fitted on arrays, Bags or tuples.",
-            "Pass what it was fitted on: encode(columns, frame), if columns made it of a frame.",
-        )
+def _check_frame(frame: pd.DataFrame) -> None:
     if any(isinstance(dtype, pd.SparseDtype) for dtype in frame.dtypes):
         raise TypeError("Sparse columns were passed, but dense data is required.")
     twice = frame.columns.duplicated()

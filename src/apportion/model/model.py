@@ -72,9 +72,9 @@ class Model:
 
     Examples
     --------
-    >>> from apportion.nets.build import build
+    >>> from apportion.nets.build import build_net
     >>> bags = Bags.from_rows(np.eye(4), ["a", "a", "b", "b"], truth=["no", "yes", "no", "no"])
-    >>> model = Model(build("mlp", bags), bags.classes, describe_parts(bags))
+    >>> model = Model(build_net("mlp", bags), bags.classes, describe_parts(bags))
     >>> model.predict_proba(bags.x).shape, model.predict(bags.x).dtype
     ((4, 2), dtype('<U3'))
     """
@@ -135,7 +135,7 @@ class Model:
     def _instances(self, x: Any) -> tuple[Any, ...]:
         """Return rows as the net takes them, after a check that they are of the right kind."""
         if isinstance(x, Bags):
-            if x.columns != self.columns:
+            if x.columns not in (None, self.columns):
                 raise DataError(
                     f"the bags were encoded by other columns than the model's: {x.columns}.",
                     "Read them with read_table(…, columns=model.columns).",
@@ -195,7 +195,7 @@ class Model:
         if path.is_dir():
             raise RunError(f"{path} is a folder.", "Pass the path of a file.")
         for name in self.classes:
-            if not isinstance(name, bool | int | float | str):
+            if not isinstance(name, bool | int | float | str | None):
                 raise RunError(
                     f"class {name!r} is a {type(name).__name__}, which a file cannot keep.",
                     "Class names must be texts or numbers.",
@@ -240,6 +240,12 @@ class Model:
         path = Path(path)
         if path.is_dir():
             path = _model_of(Run(path))
+        elif not path.exists():
+            raise RunError(
+                f"{path} does not exist.",
+                "Pass a file that Model.save wrote, or the folder of a run, which apportion train "
+                "or fit has created.",
+            )
         remedy = "Pass a file that Model.save or LLPClassifier.save wrote, or the folder of a run."
         with opened(path, "model", framework="pt", remedy=remedy) as (file, header):
             weights = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
@@ -252,14 +258,11 @@ class Model:
                 "Pass a net like the one that was trained.",
             ) from error
         made.eval()
-        return cls(
-            made,
-            header["classes"],
-            header["parts"],
-            columns=columns_of(header),
-            epoch=header["epoch"],
-            device=device,
-        )
+        for entry in ("classes", "parts", "epoch"):
+            if entry not in header:
+                raise RunError(f"{path} lacks {entry!r} in its header.", remedy)
+        columns, about = columns_of(header), (header["classes"], header["parts"])
+        return cls(made, *about, columns=columns, epoch=header["epoch"], device=device)
 
     def to_onnx(self, path: str | PathLike[str], *, force: bool = False) -> Path:
         """Write the model as ONNX, with its normalisation: see `apportion.model.onnx`."""

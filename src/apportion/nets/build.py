@@ -2,7 +2,7 @@
 
 Each travels with its preprocessing: `Normalized` keeps the mean and the standard deviation of the
 data beside the weights, so that instances go in as they are stored (uint8 images, raw columns)
-wherever the model is used. `build` measures them over the rows that stand in bags, in one pass
+wherever the model is used. `build_net` measures them over the rows that stand in bags, in one pass
 that loads a chunk at a time.
 
 Instances may have two parts: the numbers of a table's row and the codes of its categories, or the
@@ -32,7 +32,7 @@ from apportion.nets.normalized import Normalized
 from apportion.nets.recipe import check_name, read_recipe, write_recipe
 from apportion.nets.resnet import ResNet, conv1d, resnet18
 
-__all__ = ["NETS", "build", "from_recipe", "move_to"]
+__all__ = ["NETS", "build_net", "from_recipe", "move_to"]
 
 
 def move_to(device: torch.device, model: nn.Module) -> None:
@@ -54,7 +54,7 @@ def move_to(device: torch.device, model: nn.Module) -> None:
 NETS: dict[str, Callable[..., nn.Module]] = {"mlp": mlp, "conv1d": conv1d, "resnet18": resnet18}
 
 
-def build(name: str, bags: Bags, *, seed: int = 0, **options: Any) -> Normalized:
+def build_net(name: str, bags: Bags, *, seed: int = 0, **options: Any) -> Normalized:
     """Build the named net for the data, with random weights, on the CPU.
 
     Classes and shapes come from the bags. Normalisation is measured over the distinct rows that
@@ -82,7 +82,7 @@ def build(name: str, bags: Bags, *, seed: int = 0, **options: Any) -> Normalized
     Examples
     --------
     >>> bags = Bags.from_rows([[1.0, 7.0], [3.0, 7.0]], ["a", "a"], {"a": [0.5, 0.5]})
-    >>> model = build("mlp", bags, hidden=[16])
+    >>> model = build_net("mlp", bags, hidden=[16])
     >>> model.mean, model.std
     (tensor([2., 7.]), tensor([1., 1.]))
     """
@@ -101,7 +101,7 @@ def build(name: str, bags: Bags, *, seed: int = 0, **options: Any) -> Normalized
 
 
 def from_recipe(recipe: Mapping[str, Any]) -> Normalized:
-    """Make a net as `build` did, but without the data and with untrained weights.
+    """Make a net as `build_net` did, but without the data and with untrained weights.
 
     It is ready for ``load_state_dict`` of those that were saved. The recipe is plain: JSON keeps
     it.
@@ -109,12 +109,12 @@ def from_recipe(recipe: Mapping[str, Any]) -> Normalized:
     Parameters
     ----------
     recipe : mapping
-        The `recipe` of a model that `build` made.
+        The `recipe` of a model that `build_net` made.
 
     Examples
     --------
     >>> bags = Bags.from_rows([[1.0, 7.0], [3.0, 7.0]], ["a", "a"], {"a": [0.5, 0.5]})
-    >>> model = build("mlp", bags, hidden=[16])
+    >>> model = build_net("mlp", bags, hidden=[16])
     >>> model.recipe["hidden"], model.recipe["classes"]
     ([16], 2)
     >>> from_recipe(model.recipe).load_state_dict(model.state_dict())

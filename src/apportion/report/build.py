@@ -68,10 +68,10 @@ def write_report(
     >>> import numpy as np
     >>> from tempfile import TemporaryDirectory
     >>> from apportion import Bags, TrainConfig, fit
-    >>> from apportion.nets.build import build
+    >>> from apportion.nets.build import build_net
     >>> bags = Bags.from_rows(np.eye(4), ["a", "a", "b", "b"], truth=["no", "yes", "no", "no"])
     >>> with TemporaryDirectory() as folder:
-    ...     history = fit(build("mlp", bags), bags, config=TrainConfig(epochs=2), run=folder)
+    ...     history = fit(build_net("mlp", bags), bags, config=TrainConfig(epochs=2), run=folder)
     ...     write_report([folder]).name
     'report.html'
     """

@@ -17,7 +17,7 @@ import numpy as np
 from apportion.bags.bags import Bags
 from apportion.config import TrainConfig
 from apportion.methods.base import Method
-from apportion.nets.build import build
+from apportion.nets.build import build_net
 from apportion.study.datasets.benchmarks import digits
 from apportion.study.protocols import rand
 from apportion.training.fit import fit
@@ -76,7 +76,7 @@ def trial(
         threads=threads,
     )
     began = time.perf_counter()
-    net = build("mlp", train, seed=seed)
+    net = build_net("mlp", train, seed=seed)
     history = fit(net, train, test=test, method=method, config=config, run=run)
     return Trial(history["test_accuracy"][-1], time.perf_counter() - began)
 

@@ -84,12 +84,12 @@ def fit(
     Examples
     --------
     >>> import numpy as np
-    >>> from apportion.nets.build import build
+    >>> from apportion.nets.build import build_net
     >>> rng = np.random.default_rng(0)
     >>> truth = rng.integers(2, size=300)
     >>> bag = np.where(rng.random(300) < 0.8, truth, 1 - truth)  # one bag has more of each class
     >>> bags = Bags.from_rows(truth[:, None] + 0.3 * rng.normal(size=(300, 1)), bag, truth=truth)
-    >>> history = fit(build("mlp", bags), bags, bags, config=TrainConfig(epochs=20))
+    >>> history = fit(build_net("mlp", bags), bags, bags, config=TrainConfig(epochs=20))
     >>> history["valid_accuracy"][-1] > 0.9
     True
     """

@@ -89,10 +89,10 @@ def fit_many(
     Examples
     --------
     >>> import numpy as np
-    >>> from apportion.nets.build import build
+    >>> from apportion.nets.build import build_net
     >>> x = np.random.default_rng(0).normal(size=(60, 2)).astype(np.float32)
     >>> bags = Bags.from_rows(x, np.arange(60) % 3, {0: [0.5, 0.5], 1: [0.2, 0.8], 2: [1, 0]})
-    >>> fit_many([Job(build("mlp", bags), bags, config=TrainConfig(epochs=n)) for n in (2, 3)])
+    >>> fit_many([Job(build_net("mlp", bags), bags, config=TrainConfig(epochs=n)) for n in (2, 3)])
     [History(2 epochs, no selection), History(3 epochs, no selection)]
     """
     if not 1 <= at_once <= MOST_RUNS:

@@ -22,7 +22,7 @@ from apportion.config import TrainConfig
 from apportion.engine.device import device_for
 from apportion.errors import ConfigError, RunError, suggestion
 from apportion.methods.registry import method_named
-from apportion.nets.build import build
+from apportion.nets.build import build_net
 from apportion.nets.normalized import Normalized
 from apportion.nets.resnet import resnet18
 from apportion.runs.run import Run
@@ -155,7 +155,7 @@ def _problem(paper: Paper, read: Callable[[str], Benchmark], dataset: str, size:
 
     def net(seed: int) -> nn.Module:
         if data.x.ndim == 3:
-            return build("conv1d", train, seed=seed)
+            return build_net("conv1d", train, seed=seed)
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
             return Normalized(resnet18(n_classes), MEAN, STD)

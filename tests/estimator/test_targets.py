@@ -1,0 +1,137 @@
+"""Targets as bags: labels, proportions and counts, whichever way they come."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from apportion.bags.names import class_array
+from apportion.bags.read import Table
+from apportion.errors import BagError
+from apportion.estimator.targets import in_known_bags, read_targets
+
+BAG = np.array(["b", "a", "b", "a", "b", "a"])
+
+
+def test_labels_alone_are_bags_of_one():
+    bags = read_targets(6, [3, 1, 3, 1, 1, 2])
+    assert bags.sizes.tolist() == [1] * 6
+    assert bags.classes == (1, 2, 3)
+    assert bags.counts.argmax(axis=1).tolist() == [2, 0, 2, 0, 0, 1]
+
+
+def test_tables_are_proportions_or_counts_by_their_sums():
+    wanted = {"a": [2, 1], "b": [0, 3]}
+    for table in (
+        {"a": [2 / 3, 1 / 3], "b": [0.0, 1.0]},
+        wanted,
+        {"b": {"y": 3, "x": 0}, "a": {"x": 2, "y": 1}},
+        pd.DataFrame(wanted, index=["x", "y"]).T,
+        pd.DataFrame({"y": [1, 3], "x": [2, 0]}, index=["a", "b"]),
+    ):
+        bags = read_targets(6, None, BAG, table)
+        rows = {bag: bags.counts[i].tolist() for i, bag in enumerate(bags.ids)}
+        assert rows == wanted
+    # A bag of one row that sums to 1 is both.
+    single = read_targets(1, None, ["a"], {"a": [0.2, 0.8]})
+    assert single.proportions.tolist() == [[0.2, 0.8]]
+
+
+def test_counts_need_all_bags_to_agree():
+    with pytest.raises(BagError, match="sum to 3"):
+        read_targets(6, None, BAG, {"a": [2, 1], "b": [0.0, 1.0]})
+
+
+def test_classes_come_sorted_and_stay_what_they_are():
+    assert read_targets(6, None, BAG, {"a": {2: 1, 1: 0}, "b": {2: 0, 1: 1}}).classes == (1, 2)
+    mixed = read_targets(6, None, BAG, {"a": {"x": 1, 1: 0}, "b": {"x": 0, 1: 1}})
+    assert class_array(mixed.classes).tolist() == ["x", 1]
+    assert class_array([True, False]).dtype == bool
+
+
+def test_known_classes_keep_their_order():
+    table = {"a": {"y": 0.5, "x": 0.5}, "b": {"x": 1.0, "y": 0.0}}
+    bags = read_targets(6, None, BAG, table, classes=["y", "x"])
+    assert bags.classes == ("y", "x")
+    rows = read_targets(6, np.tile([1.0, 0.0], (6, 1)), BAG, classes=["y", "x"])
+    assert rows.classes == ("y", "x")
+    assert rows.counts.tolist() == [[3, 0], [3, 0]]
+    with pytest.raises(BagError, match="'y' is not a column") as caught:
+        read_targets(6, None, BAG, {"a": {"z": 1.0}, "b": {"z": 1.0}}, classes=["y", "x"])
+    assert not hasattr(caught.value, "__notes__")
+
+
+def test_bags_of_a_series_are_matched_by_position():
+    shuffled = pd.Series(BAG, index=[5, 4, 3, 2, 1, 0])
+    bags = read_targets(6, None, shuffled, {"a": [1.0, 0.0], "b": [0.0, 1.0]})
+    assert {bag: bags.rows(i).tolist() for i, bag in enumerate(bags.ids)} == {
+        "a": [1, 3, 5],
+        "b": [0, 2, 4],
+    }
+
+
+def test_a_row_whose_bag_is_missing_is_named():
+    with pytest.raises(BagError, match="row 1 is the first"):
+        read_targets(6, None, ["a", None, "a", "a", "a", "a"], {"a": [0.5, 0.5]})
+
+
+@pytest.mark.parametrize(
+    "bags",
+    [
+        pd.Series([2**60, 2**60 + 1] * 3, dtype="Int64"),
+        pd.Series([2**60, 2**60 + 1] * 3),
+        [2**60, 2**60 + 1] * 3,
+        ["a", 1] * 3,
+        [("a", 1), ("a", 2)] * 3,
+        np.array([[7], [8]] * 3),
+    ],
+    ids=["nullable", "series", "list", "mixed", "tuples", "column"],
+)
+def test_bag_ids_stay_what_they_are(bags):
+    items = np.ravel(bags).tolist() if isinstance(bags, np.ndarray) else list(bags)
+    table = {items[0]: {"x": 1.0, "y": 0.0}, items[1]: {"x": 0.0, "y": 1.0}}
+    found = read_targets(6, None, bags, table)
+    assert set(found.ids) == set(items)
+    assert found.rows(found.ids.index(items[1])).tolist() == [1, 3, 5]
+
+
+def test_a_dict_that_scikit_learn_cut_to_a_list_is_refused():
+    with pytest.raises(BagError, match="makes a list of a dict"):
+        read_targets(6, None, [0, 1, 2, 3, 4, 5], [[0.5, 0.5]] * 6)
+
+
+def test_ids_of_another_type_than_the_tables_are_shown():
+    table = pd.DataFrame({"no": [0.5, 0.5], "yes": [0.5, 0.5]}, index=["1", "2"])
+    assert read_targets(6, None, [1, 2] * 3, table).ids == ("1", "2")  # written alike
+    with pytest.raises(BagError) as caught:
+        read_targets(6, None, [1, 2] * 3, table.set_axis(["01", "02"]))
+    assert "is 1 (int), and the first in the table '01' (str)" in str(caught.value)
+    assert "set_index" in str(caught.value)
+
+
+def test_targets_that_make_no_sense_are_named():
+    with pytest.raises(BagError, match="X\\['ward'\\] rather than 'ward'"):
+        read_targets(6, None, "ward", {"a": [1.0]})
+    with pytest.raises(BagError, match="Pass bags= as well, if these are the proportions"):
+        read_targets(6, np.full((6, 2), 0.5))
+    with pytest.raises(BagError, match=r"NaN|nan"):
+        read_targets(6, np.full((6, 2), np.nan), BAG)
+
+
+def test_rows_of_a_dict_may_be_series():
+    rows = {bag: pd.Series({"y": 0.5, "x": 0.5}) for bag in "ab"}
+    assert read_targets(6, None, BAG, rows).classes == ("x", "y")
+
+
+def test_classes_may_be_tuples():
+    found = class_array([("a", 1), ("a", 2)])
+    assert found.shape == (2,)
+    assert found[1] == ("a", 2)
+
+
+def test_rows_in_known_bags_can_be_rescaled():
+    table = Table(["a", "b", "c"], ["x", "y"], np.array([[1.0, 3.0], [2.0, 2.0], [9.0, 9.0]]))
+    with pytest.raises(BagError, match="normalize=True"):
+        in_known_bags(BAG, table)
+    bags = in_known_bags(BAG, table, normalize=True)
+    assert bags.ids == ("a", "b")
+    assert bags.proportions.tolist() == [[0.25, 0.75], [0.5, 0.5]]
