@@ -1,14 +1,16 @@
 """How to train: every option in one place, as a dataclass that a TOML file can hold.
 
-An option is declared once: its field has the default, the rule it must meet and the help text,
-which the command line and the documentation show. The presets are `default`, and `paper`, which is
-what Matsuo et al. did: 400 epochs of Adam at a constant 3e-4, 512 instances per step for pseudo
-labels and four bags per step for proportion losses.
+An option is declared once: its field has the default and the rule that it must meet, and the
+docstring the help text, which the command line shows as well. The presets are `default`, and
+`paper`, which is what Matsuo et al. did: 400 epochs of Adam at a constant 3e-4, 512 instances per
+step for pseudo labels and four bags per step for proportion losses.
 """
 
 from __future__ import annotations
 
+import inspect
 import math
+import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -18,7 +20,7 @@ from typing import Any, Literal, NamedTuple
 from apportion.errors import ConfigError, must_be, suggestion
 from apportion.files import as_toml
 
-__all__ = ["PRESETS", "Rule", "TrainConfig", "declared", "described"]
+__all__ = ["PRESETS", "Rule", "TrainConfig", "help_texts"]
 
 
 class Rule(NamedTuple):
@@ -44,8 +46,8 @@ def _integer(least: int, below: float = math.inf, words: str = "") -> Rule:
     return Rule(f"an integer ≥ {least}{words}", holds)
 
 
-def _number(words: str, holds: Callable[[float], bool]) -> Rule:
-    return Rule(words, lambda value: _is_number(value) and holds(value))
+def _number(words: str, least: float, below: float) -> Rule:
+    return Rule(words, lambda value: _is_number(value) and least <= value < below)
 
 
 def _one_of(*known: str) -> Rule:
@@ -57,29 +59,34 @@ def _or_none(rule: Rule) -> Rule:
     return Rule(f"{rule.words}, or None", lambda value: value is None or rule.holds(value))
 
 
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
 def _texts(value: Any) -> bool:
-    return not isinstance(value, str) and all(isinstance(text, str) for text in value)
+    return not _is_text(value) and all(map(_is_text, value))
 
 
-def declared(value: Any, rule: Rule | None, text: str, **shown: Any) -> Any:
-    """Declare an option: its default, its rule and its help text.
+ONE_OR_MORE = _integer(1)
 
-    Parameters
-    ----------
-    **shown
-        How the command line shows it: `default`, if that is not a plain value; `flag`, whether it
-        is a flag of `apportion train`.
+
+def option(value: Any, rule: Rule) -> Any:
+    """Declare an option: its default and its rule. Its help text is in the docstring."""
+    return field(default=value, metadata={"rule": rule})
+
+
+def help_texts(cls: type) -> dict[str, str]:
+    """Return the text of every parameter in the docstring of a class.
+
+    Examples
+    --------
+    >>> help_texts(TrainConfig)["epochs"]
+    'How often every instance is used.'
     """
-    return field(default=value, metadata={"rule": rule, "help": text, **shown})
-
-
-def described(cls: type) -> str:
-    """Return the declared options of a dataclass as the section of a docstring."""
-    lines = []
-    for option in fields(cls):
-        default = option.metadata.get("default", repr(option.default))
-        lines += [f"    {option.name} : default {default}", f"        {option.metadata['help']}"]
-    return "\n".join(lines)
+    section = inspect.getdoc(cls) or ""
+    section = section.partition("Parameters\n----------\n")[2].partition("\n\n")[0]
+    entries = re.findall(r"^(\w.*?) : .*\n((?: +.*\n?)+)", section, re.MULTILINE)
+    return {name: " ".join(text.split()) for names, text in entries for name in names.split(", ")}
 
 
 @dataclass(frozen=True)
@@ -88,7 +95,47 @@ class TrainConfig:
 
     Parameters
     ----------
-    {options}
+    epochs : int
+        How often every instance is used.
+    batch_size : int
+        Instances per optimiser step. Where a method learns from whole bags, a step takes bags up to
+        this many instances, and always at least one.
+    bags_per_step : int, optional
+        Whole bags per step, however large, for the methods that learn from bags.
+    instances_per_pass : int
+        The most instances that go through the net at once. A larger step is taken in pieces, with
+        the same result (except BatchNorm, which normalises each piece by itself).
+    learning_rate : float
+        Of AdamW.
+    weight_decay : float
+        Of AdamW; without decay that is Adam.
+    schedule : "constant" or "cosine"
+        How the learning rate goes: "cosine" falls to 0 over the epochs.
+    warmup : float
+        The share of training over which the learning rate first rises from 0.
+    patience : int, optional
+        Stop when the validation error has not improved for this many epochs.
+    augment : tuple of str
+        Augmentations of training batches, in this order: crop, flip, noise.
+    seed : int
+        Decides everything random, apart from the weights the net came with.
+    device : str
+        Where to compute: cpu, cuda, cuda:1; auto takes a CUDA device if there is one.
+    precision : "auto", "float32" or "bfloat16"
+        "auto" takes bfloat16 (mixed precision) on CUDA devices that have it.
+    step_mode : "auto", "eager", "captured" or "compiled"
+        How steps are taken on a CUDA device: kernel by kernel; recorded as a CUDA graph, which
+        saves what Python takes; or with the net compiled by `torch.compile` as well, which takes
+        half a minute before it saves anything. "auto" records, and compiles from 50,000 steps on.
+        On the CPU steps are always eager.
+    device_memory_gib : float, optional
+        How many GiB of instances may be kept on the device. What is larger is streamed to it, batch
+        by batch; by default what does not fit into the free memory.
+    threads : int, optional
+        CPU threads, by default what torch is set to. On the CPU results are equal to the bit only
+        at the same number of threads.
+    checkpoint_every : int
+        Epochs from one checkpoint to the next, in training with a run folder.
 
     Examples
     --------
@@ -99,97 +146,29 @@ class TrainConfig:
     True
     """
 
-    epochs: int = declared(100, _integer(1), "How often every instance is used.", flag=True)
-    batch_size: int = declared(
-        128,
-        _integer(1),
-        "Instances per optimiser step. Where a method learns from whole bags, a step takes bags up "
-        "to this many instances, and always at least one.",
-        flag=True,
+    epochs: int = option(100, ONE_OR_MORE)
+    batch_size: int = option(128, ONE_OR_MORE)
+    bags_per_step: int | None = option(None, _or_none(ONE_OR_MORE))
+    instances_per_pass: int = option(4096, ONE_OR_MORE)
+    learning_rate: float = option(1e-3, _number("above 0 and below a million", 1e-300, 1e6))
+    weight_decay: float = option(0.0, _number("a number ≥ 0", 0, 1e6))
+    schedule: Literal["constant", "cosine"] = option("constant", _one_of("constant", "cosine"))
+    warmup: float = option(0.0, _number("a share from 0 to below 1", 0, 1))
+    patience: int | None = option(None, _or_none(ONE_OR_MORE))
+    augment: tuple[str, ...] = option((), Rule("a tuple of names, for example ('flip',)", _texts))
+    seed: int = option(0, _integer(0, 2**63, " and below 2**63"))
+    device: str = option("auto", Rule("a text such as 'cpu' or 'cuda:1'", _is_text))
+    precision: Literal["auto", "float32", "bfloat16"] = option(
+        "auto", _one_of("auto", "float32", "bfloat16")
     )
-    bags_per_step: int | None = declared(
-        None,
-        _or_none(_integer(1)),
-        "Whole bags per step, however large, for the methods that learn from bags.",
+    step_mode: Literal["auto", "eager", "captured", "compiled"] = option(
+        "auto", _one_of("auto", "eager", "captured", "compiled")
     )
-    instances_per_pass: int = declared(
-        4096,
-        _integer(1),
-        "The most instances that go through the net at once. A larger step is taken in pieces, "
-        "with the same result (except BatchNorm, which normalises each piece by itself).",
+    device_memory_gib: float | None = option(
+        None, _or_none(_number("a number of GiB ≥ 0", 0, math.inf))
     )
-    learning_rate: float = declared(
-        1e-3, _number("above 0 and below a million", lambda v: 0 < v < 1e6), "Of AdamW.", flag=True
-    )
-    weight_decay: float = declared(
-        0.0,
-        _number("a number ≥ 0", lambda v: 0 <= v < 1e6),
-        "Of AdamW; without decay that is Adam.",
-        flag=True,
-    )
-    schedule: Literal["constant", "cosine"] = declared(
-        "constant",
-        _one_of("constant", "cosine"),
-        'How the learning rate goes: "cosine" falls to 0 over the epochs.',
-    )
-    warmup: float = declared(
-        0.0,
-        _number("a share from 0 to below 1", lambda v: 0 <= v < 1),
-        "The share of training over which the learning rate first rises from 0.",
-    )
-    patience: int | None = declared(
-        None,
-        _or_none(_integer(1)),
-        "Stop when the validation error has not improved for this many epochs.",
-        flag=True,
-    )
-    augment: tuple[str, ...] = declared(
-        (),
-        Rule("a tuple of names, for example ('flip',)", _texts),
-        "Augmentations of training batches, in this order: crop, flip, noise.",
-        flag=True,
-    )
-    seed: int = declared(
-        0,
-        _integer(0, 2**63, " and below 2**63"),
-        "Decides everything random, apart from the weights the net came with.",
-        flag=True,
-    )
-    device: str = declared(
-        "auto",
-        Rule("a text such as 'cpu' or 'cuda:1'", lambda value: isinstance(value, str)),
-        'Where to compute: "cpu", "cuda", "cuda:1"; "auto" takes a CUDA device if there is one.',
-        flag=True,
-    )
-    precision: Literal["auto", "float32", "bfloat16"] = declared(
-        "auto",
-        _one_of("auto", "float32", "bfloat16"),
-        '"auto" takes bfloat16 (mixed precision) on CUDA devices that have it.',
-    )
-    step_mode: Literal["auto", "eager", "captured", "compiled"] = declared(
-        "auto",
-        _one_of("auto", "eager", "captured", "compiled"),
-        "How steps are taken on a CUDA device: kernel by kernel; recorded as a CUDA graph, which "
-        "saves what Python takes; or with the net compiled by `torch.compile` as well, which takes "
-        'half a minute before it saves anything. "auto" records, and compiles from 50,000 steps '
-        "on. On the CPU steps are always eager.",
-    )
-    device_memory_gib: float | None = declared(
-        None,
-        _or_none(_number("a number of GiB ≥ 0", lambda v: 0 <= v < math.inf)),
-        "How many GiB of instances may be kept on the device. What is larger is streamed to it, "
-        "batch by batch; by default what does not fit into the free memory.",
-    )
-    threads: int | None = declared(
-        None,
-        _or_none(_integer(1)),
-        "CPU threads, by default what torch is set to. On the CPU results are equal to the bit "
-        "only at the same number of threads.",
-        flag=True,
-    )
-    checkpoint_every: int = declared(
-        1, _integer(1), "Epochs from one checkpoint to the next, in training with a run folder."
-    )
+    threads: int | None = option(None, _or_none(ONE_OR_MORE))
+    checkpoint_every: int = option(1, ONE_OR_MORE)
 
     def __post_init__(self) -> None:
         """Check every option."""
@@ -247,9 +226,6 @@ class TrainConfig:
         """Return all options as TOML, except those that are None."""
         return as_toml(asdict(self))
 
-
-if TrainConfig.__doc__:
-    TrainConfig.__doc__ = TrainConfig.__doc__.replace("    {options}", described(TrainConfig))
 
 PRESETS = {
     "default": TrainConfig(),

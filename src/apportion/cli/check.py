@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from apportion.cli.options import options_of, takes
+from apportion.cli.options import takes
 from apportion.cli.source import Source
 
 __all__ = ["check"]
@@ -14,7 +14,7 @@ __all__ = ["check"]
 MOST_SHOWN = 5  # bags
 
 
-@takes(options_of(Source, "Data"))
+@takes(Source.flags())
 def check(
     rows: Annotated[
         Path, typer.Argument(help="A .csv, .csv.gz or .parquet file: one row per instance.")

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from apportion.cli.source import Source
-from apportion.config import TrainConfig, declared
+from apportion.config import TrainConfig
 from apportion.errors import ConfigError, RunError, suggestion
 from apportion.files import read_toml
 from apportion.runs.run import FORMAT_VERSION, Run
@@ -50,36 +50,29 @@ BY_THE_DATA = ("features", "channels", "classes", "categories", "masked")  # arg
 
 @dataclass(frozen=True)
 class Learning:
-    """The options of a job that are no options of `TrainConfig`."""
+    """The options of a job that are no options of `TrainConfig`.
 
-    net: str | None = declared(
-        None, None, "mlp, conv1d or resnet18.", flag=True, default="by the data"
-    )
-    method: str | None = declared(
-        None,
-        None,
-        "fpl, fpl-plain, greedy, naive, proportion-loss, pi-model or llp-vat.",
-        flag=True,
-        default="fpl",
-    )
-    eta: float | None = declared(
-        None, None, "How much pseudo labels are perturbed.", flag=True, default="5 · epochs / 400"
-    )
-    preset: str | None = declared(
-        None,
-        None,
-        "Instead of defaults that follow from the data: default, or paper, which is what Matsuo "
-        "et al. did.",
-        flag=True,
-    )
-    validation: float | None = declared(
-        None,
-        None,
-        "The share of the bags to select the best epoch by, if the proportions have no column "
-        "'split'.",
-        flag=True,
-        default="0.1, if that is at least 5 bags",
-    )
+    Parameters
+    ----------
+    net : str, optional
+        mlp, conv1d or resnet18; by default the data decide.
+    method : str, optional
+        fpl (the default), fpl-plain, greedy, naive, proportion-loss, pi-model or llp-vat.
+    eta : float, optional
+        How much pseudo labels are perturbed; by default 5 · epochs / 400.
+    preset : str, optional
+        Instead of defaults that follow from the data: default, or paper, which is what Matsuo et
+        al. did.
+    validation : float, optional
+        The share of the bags to select the best epoch by, if the proportions have no column
+        'split'; by default 0.1, if that is at least 5 bags.
+    """
+
+    net: str | None = None
+    method: str | None = None
+    eta: float | None = None
+    preset: str | None = None
+    validation: float | None = None
 
 
 @dataclass(frozen=True)

@@ -3,49 +3,51 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, fields
 from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from apportion.config import help_texts
 from apportion.errors import must_be
 
 __all__ = ["image_size", "listed", "options_of", "takes"]
 
 
-def options_of(cls: Any, panel: str, names: Iterable[str] | None = None) -> list[inspect.Parameter]:
-    """Return the flags of the declared fields of a dataclass, all of them or some."""
-    chosen = [option for option in fields(cls) if option.metadata.get("flag")]
-    if names is not None:
-        chosen = [option for option in chosen if option.name in names]
-    return [_flag(option, panel) for option in chosen]
+def options_of(
+    cls: Any, panel: str, names: Iterable[str], defaults: Mapping[str, str] | None = None
+) -> list[inspect.Parameter]:
+    """Return flags for some fields of a dataclass, with the help texts of its docstring.
+
+    Parameters
+    ----------
+    defaults : mapping, optional
+        What to show instead of the defaults of the dataclass, which a verb may replace.
+    """
+    texts, own = help_texts(cls), {option.name: option for option in fields(cls)}
+    shown = {name: own[name].default for name in names} | dict(defaults or {})
+    return [_flag(own[name], texts.get(name, ""), shown[name], panel) for name in names]
 
 
-def _flag(option: Field[Any], panel: str) -> inspect.Parameter:
+def _flag(option: Field[Any], text: str, shown: Any, panel: str) -> inspect.Parameter:
     kind: Any = {"int": int, "float": float}.get(str(option.type).partition(" ")[0], str)
     default: Any = None
     if option.type == "bool":
         kind, default = bool, False
-    shown = option.metadata.get("default", option.default)
-    name = f"--{option.name.replace('_', '-')}"
     about = typer.Option(
-        name,
-        help=option.metadata["help"],
+        f"--{option.name.replace('_', '-')}",
+        help=text,
         show_default=False if shown in (None, False, ()) else str(shown),
         rich_help_panel=panel,
     )
-    kind = kind if default is False else kind | None
-    return inspect.Parameter(
-        option.name,
-        inspect.Parameter.KEYWORD_ONLY,
-        default=default,
-        annotation=Annotated[kind, about],
-    )
+    annotation: Any = Annotated[kind if default is False else kind | None, about]
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(option.name, keyword, default=default, annotation=annotation)
 
 
 def takes(*groups: list[inspect.Parameter]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Let a verb take declared options besides its own, which reach it as ``**options``."""
+    """Make a verb take declared options besides its own, which reach it as ``**options``."""
 
     def decorate(verb: Callable[..., None]) -> Callable[..., None]:
         hints = get_type_hints(verb, include_extras=True)

@@ -6,13 +6,13 @@ one row per frame. All three are read by `apportion.data`, when they are read.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from apportion.cli.options import image_size, listed
-from apportion.config import declared
+from apportion.cli.options import image_size, listed, options_of
 from apportion.errors import ConfigError, DataError, suggestion
 
 if TYPE_CHECKING:
@@ -40,6 +40,41 @@ class Read(NamedTuple):
 class Source:
     """Files, and what their columns mean.
 
+    Parameters
+    ----------
+    rows : str
+        A .csv, .csv.gz or .parquet file: one row per instance.
+    bag : str
+        The column that names each row's bag, in both tables.
+    proportions : str, optional
+        A table of the bags: a column of their names, and one column of numbers per class. A column
+        'split' says train, valid or test.
+    classes : tuple of str
+        The columns of classes in --proportions, if it has others as well, for example yes,no.
+    counts : bool
+        The table holds counts.
+    normalize : bool
+        Rescale each bag's numbers to sum to 1.
+    label : str, optional
+        The column of the true classes, if known: for accuracies alone. Without --proportions they
+        are counted in every bag.
+    exclude : tuple of str
+        Columns not to learn from, for example id,name.
+    names : tuple of str
+        The names of the columns, for a file without a header row, e.g. age,job,income.
+    images : str, optional
+        The folder of image files; the table then has one row per file.
+    file : str
+        The column of their names in the folder.
+    size : (height, width), optional
+        Resize images to height x width, for example 64x64.
+    signal : str, optional
+        The column that names each row's signal; the table then has one row per frame.
+    order : str, optional
+        The column of times that frames are sorted by; by default they are in order.
+    channels : tuple of str
+        The columns of signals that are learned from; by default all that are not named above.
+
     Examples
     --------
     >>> Source("rows.csv", bag="ward", proportions="wards.csv").to_dict()
@@ -47,61 +82,20 @@ class Source:
     """
 
     rows: str
-    bag: str = declared(
-        "bag", None, "The column that names each row's bag, in both tables.", flag=True
-    )
-    proportions: str | None = declared(
-        None,
-        None,
-        "A table of the bags: a column of their names, and one column of numbers per class. "
-        "A column 'split' says train, valid or test.",
-        flag=True,
-    )
-    classes: tuple[str, ...] = declared(
-        (),
-        None,
-        "The columns of classes in --proportions, if it has others as well, for example yes,no.",
-        flag=True,
-        default="all but those of the bag and the split",
-    )
-    counts: bool = declared(False, None, "The table holds counts.", flag=True)
-    normalize: bool = declared(False, None, "Rescale each bag's numbers to sum to 1.", flag=True)
-    label: str | None = declared(
-        None,
-        None,
-        "The column of the true classes, if known: for accuracies alone. Without --proportions "
-        "they are counted in every bag.",
-        flag=True,
-    )
-    exclude: tuple[str, ...] = declared(
-        (), None, "Columns not to learn from, for example id,name.", flag=True
-    )
-    names: tuple[str, ...] = declared(
-        (),
-        None,
-        "The names of the columns, for a file without a header row, e.g. age,job,income.",
-        flag=True,
-    )
-    images: str | None = declared(
-        None, None, "The folder of image files; the table then has one row per file.", flag=True
-    )
-    file: str = declared("file", None, "The column of their names in the folder.", flag=True)
-    size: tuple[int, ...] | None = declared(
-        None, None, "Resize images to height x width, for example 64x64.", flag=True
-    )
-    signal: str | None = declared(
-        None,
-        None,
-        "The column that names each row's signal; the table then has one row per frame.",
-        flag=True,
-    )
-    order: str | None = declared(
-        None,
-        None,
-        "The column of times that frames are sorted by; by default they are in order.",
-        flag=True,
-    )
-    channels: tuple[str, ...] = ()  # of signals; by default all columns that are not named above
+    bag: str = "bag"
+    proportions: str | None = None
+    classes: tuple[str, ...] = ()
+    counts: bool = False
+    normalize: bool = False
+    label: str | None = None
+    exclude: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    images: str | None = None
+    file: str = "file"
+    size: tuple[int, ...] | None = None
+    signal: str | None = None
+    order: str | None = None
+    channels: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Check that the options go together."""
@@ -127,6 +121,12 @@ class Source:
         return "table" if self.signal is None else "signals"
 
     # ------------------------------------------------------------------ as flags and as TOML
+
+    @classmethod
+    def flags(cls) -> list[inspect.Parameter]:
+        """Return the options that are flags of a verb."""
+        names = [o.name for o in fields(cls) if o.name not in ("rows", "channels")]
+        return options_of(cls, "Data", names)
 
     @staticmethod
     def given(flags: Mapping[str, Any]) -> dict[str, Any]:

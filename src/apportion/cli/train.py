@@ -29,12 +29,21 @@ __all__ = ["train"]
 
 INTERRUPTED = 130  # the exit code of what Ctrl-C has ended
 RUN = "The run"
+# The options of TrainConfig that are flags, and what the plan makes of some of them.
+TRAIN = ("epochs", "batch_size", "learning_rate", "weight_decay", "augment", "patience")
+PLACE = ("seed", "device", "threads")
+PLANNED = {
+    "epochs": "100, fewer for large data",
+    "batch_size": "a hundredth of the rows",
+    "weight_decay": "0.1",
+}
 
 
 @takes(
-    options_of(Source, "Data"),
-    options_of(Learning, "Learning"),
-    options_of(TrainConfig, "Learning"),
+    Source.flags(),
+    options_of(Learning, "Learning", ("net", "method", "eta", "preset")),
+    options_of(TrainConfig, "Learning", (*TRAIN, *PLACE), PLANNED),
+    options_of(Learning, "Learning", ("validation",)),
 )
 def train(
     source: Annotated[
@@ -115,8 +124,7 @@ def train(
 
 def _sections(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the flags that say how to learn, by the sections of a configuration."""
-    learning = ("preset", *(p.name for p in options_of(TrainConfig, "")))
-    train = {name: options[name] for name in learning}
+    train = {name: options[name] for name in ("preset", *TRAIN, *PLACE)}
     return {
         "model": {"net": options["net"], "validation": options["validation"]},
         "method": {"name": options["method"], "eta": options["eta"]},

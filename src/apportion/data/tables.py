@@ -110,16 +110,11 @@ def read_table(
 def read_sets(
     rows: Rows | Pieces,
     *,
-    bag: str,
-    proportions: Any = None,
-    counts: bool = False,
-    normalize: bool = False,
-    classes: Iterable[Hashable] | None = None,
-    label: str | None = None,
-    columns: Columns | Sequence[str] | None = None,
-    store: str | os.PathLike[str] | None = None,
     validation: float | None = None,
     seed: int = 0,
+    counts: bool = False,
+    normalize: bool = False,
+    **options: Any,
 ) -> dict[str, Bags]:
     """Read bags to train on, to select by and to test on; columns are those of the first alone.
 
@@ -130,7 +125,7 @@ def read_sets(
         `split` that says train, valid or test; by default as `apportion.plan` decides. 0 is none.
     seed : int
         Decides which.
-    rows, bag, proportions, counts, normalize, classes, label, columns, store
+    rows, counts, normalize, **options
         As in `read_table`.
 
     Returns
@@ -147,8 +142,7 @@ def read_sets(
     >>> list(sets), sets["test"].columns.means
     (['train', 'test'], {'age': 40.0})
     """
-    table = _Reading(rows, bag, proportions, classes, label, columns, store)
-    whole, masks = table.read(counts, normalize, (validation, seed))
+    whole, masks = _Reading(rows, **options).read(counts, normalize, (validation, seed))
     return {name: whole[mask] for name, mask in masks.items()}
 
 
@@ -193,11 +187,11 @@ class _Reading:
         self,
         rows: Rows | Pieces,
         bag: str,
-        proportions: Any,
-        classes: Iterable[Hashable] | None,
-        label: str | None,
-        columns: Columns | Sequence[str] | None,
-        store: str | os.PathLike[str] | None,
+        proportions: Any = None,
+        classes: Iterable[Hashable] | None = None,
+        label: str | None = None,
+        columns: Columns | Sequence[str] | None = None,
+        store: str | os.PathLike[str] | None = None,
     ) -> None:
         bag, label = str(bag), None if label is None else str(label)
         self.folder = None if store is None else Path(store).expanduser()
