@@ -2,6 +2,8 @@
 
 PYTHON ?= python3
 BIN    := .venv/bin
+# One thread per worker: tests are many and small.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses=8 --dist=worksteal
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
@@ -17,16 +19,16 @@ demo: .venv/installed  ## train on bags of handwritten digits, print a table, wr
 	$(BIN)/apportion demo --force
 
 test: .venv/installed  ## the tests, doctests and README, without the slow ones
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 test-slow: .venv/installed  ## only the slow tests
-	$(BIN)/python -m pytest -m slow
+	$(PYTEST) -m slow
 
 test-all: .venv/installed  ## all tests
-	$(BIN)/python -m pytest -m ""
+	$(PYTEST) -m ""
 
 coverage: .venv/installed  ## all tests, with a report of the lines they miss
-	$(BIN)/python -m pytest -m "" --cov --cov-report=term-missing
+	$(PYTEST) -m "" --cov --cov-report=term-missing
 
 lint: .venv/installed  ## ruff, mypy and import-linter, changing nothing
 	$(BIN)/ruff check

@@ -2,11 +2,14 @@
 
 import signal
 import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
-from apportion import Run, TrainConfig
+from apportion import Bags, Run, TrainConfig
 from tests.cli.wards_on_disk import (
     QUICK,
     config_of,
@@ -14,6 +17,7 @@ from tests.cli.wards_on_disk import (
     records,
     run,
     train_in,
+    voters,
     without_times,
     write,
 )
@@ -31,6 +35,52 @@ def test_log_lines_and_what_is_next(trained, tmp_path):
     assert len(lines) == 3
     assert "\x1b" not in result.output  # no bars where nobody looks
     assert f"apportion report {tmp_path / 'a'}" in result.stdout
+
+
+def test_files_are_read_once_per_pass_and_bags_checked_once(tmp_path, monkeypatch):
+    files = write(tmp_path, split=lambda ward: ("train", "valid", "test")[ward % 3])
+    opened, checked = [], []
+    watching = True
+
+    def watch(event, arguments):
+        if event == "open" and watching and str(arguments[0]).endswith(("rows.csv", "wards.csv")):
+            opened.append(Path(str(arguments[0])).name)
+
+    check = Bags.__post_init__
+
+    def count(bags):
+        checked.append(bags.n_bags)
+        check(bags)
+
+    monkeypatch.setattr(Bags, "__post_init__", count)
+    sys.addaudithook(watch)  # which cannot be removed
+    result = run("train", *files, *QUICK, "--out", tmp_path / "a")
+    watching = False
+    assert result.exit_code == 0, result.output
+    assert sorted(opened) == ["rows.csv", "rows.csv", "wards.csv"]
+    assert len(checked) <= 3  # training, validation and test bags
+
+
+@pytest.mark.parametrize("change", ["numbers", "categories"])
+def test_held_out_rows_teach_nothing(trained, tmp_path, change):
+    """Test rows times 1000, or with a category of their own: training is the same to the bit."""
+    frame = voters()
+    out = frame["ward"] % 4 == 3
+    logs = []
+    for name in ("plain", "odd"):
+        folder = tmp_path / name
+        folder.mkdir()
+        if name == "odd" and change == "numbers":
+            frame["age"] = frame["age"].where(~out, frame["age"] * 1000)
+        elif name == "odd":
+            frame["job"] = frame["job"].where(~out, "pilot")
+        files = write(folder, frame, split=lambda ward: "test" if ward % 4 == 3 else "train")
+        result = run("train", *files, *QUICK, "--out", folder / "a")
+        assert result.exit_code == 0, result.output
+        logs.append([record["loss"] for record in records(folder / "a")])
+    assert logs[0] == logs[1]
+    ours, theirs = (load_file(tmp_path / n / "a" / "model.safetensors") for n in ("plain", "odd"))
+    assert all(np.array_equal(ours[weight], theirs[weight]) for weight in ours)
 
 
 # --------------------------------------------------------------------------- stopped and resumed
