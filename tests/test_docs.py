@@ -1,13 +1,15 @@
 """The code in the documentation runs."""
 
 import re
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from apportion import Bags
+from apportion import Bags, TrainConfig
+from apportion.config import help_texts
 from apportion.engine.device import own_threads
 from apportion.nets.build import build_net
 from benchmarks import tabular
@@ -17,14 +19,14 @@ DOCS = Path(__file__).parent.parent / "docs"
 
 def blocks() -> list[Any]:
     """The code of all pages; a block that says so goes on from the one before it."""
-    found = []
+    found: list[Any] = []
     for page in sorted(DOCS.glob("*.md")):
-        before = ""
-        for i, (more, code) in enumerate(
-            re.findall(r"```python( continued)?\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
+        chains: list[str] = []
+        for more, code in re.findall(
+            r"```python( continued)?\n(.*?)```", page.read_text("utf-8"), re.DOTALL
         ):
-            before = before + code if more else code
-            found.append(pytest.param(before, id=f"{page.stem}-{i}"))
+            chains.append(chains.pop() + code if more else code)
+        found += [pytest.param(code, id=f"{page.stem}-{i}") for i, code in enumerate(chains)]
     return found
 
 
@@ -47,6 +49,22 @@ def test_code_block_runs(code):
         exec(code, names)
     if "history" in code:
         assert len(names["history"].records) == 100
+
+
+def options_table() -> str:
+    """Every option of training, as its one declaration says it."""
+    texts = help_texts(TrainConfig)
+    rows = [
+        f"| `{option.name}` | {option.default!r} | {option.metadata['rule'].words} | "
+        f"{texts[option.name]} |"
+        for option in fields(TrainConfig)
+    ]
+    return "\n".join(["| option | default | must be | meaning |", "|---|---|---|---|", *rows])
+
+
+def test_the_options_are_what_the_configuration_declares():
+    """To write the page again: print(options_table())."""
+    assert options_table() in (DOCS / "options.md").read_text("utf-8")
 
 
 def test_the_tables_are_what_the_recorded_lines_give():

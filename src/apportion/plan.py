@@ -31,6 +31,7 @@ __all__ = [
 
 SHARE = 0.1  # of the bags, to select the epoch by
 FEWEST_HELD_OUT = 5  # bags: fewer select worse than taking the last epoch
+WEIGHT_DECAY = 0.1  # of AdamW, unless a preset says otherwise
 MOST_SEEN = 3e7  # instances that the net is shown in all epochs together
 
 NETS = {"table": "mlp", "signals": "conv1d", "images": "resnet18"}
@@ -81,7 +82,7 @@ class Plan:
         }
         given = dict(options)
         preset = given.pop("preset", None)
-        base: dict[str, Any] = {"weight_decay": 0.1} if preset is None else preset_options(preset)
+        base = {"weight_decay": WEIGHT_DECAY} if preset is None else preset_options(preset)
         return TrainConfig.from_dict({**base, **planned, **given})
 
     def reasons(self) -> dict[str, str]:

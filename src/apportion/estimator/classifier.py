@@ -72,8 +72,8 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         as float32, and other instances as they are stored, and returns one logit per class.
     batch_size : int, optional
         Instances per step. By default `plan_` decides: a hundredth of them, from 32 to 1024.
-    learning_rate, weight_decay : float
-        Of AdamW.
+    learning_rate, weight_decay : float, optional
+        Of AdamW; by default 0.001 and 0.1.
     validation_fraction : float, optional
         The share of the bags that is held out, whole, to select the best epoch. By default a
         tenth, or none if that is fewer than five bags; the last epoch is then taken.
@@ -110,8 +110,8 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         epochs: int | None = None,
         model: Untrained | None = None,
         batch_size: int | None = None,
-        learning_rate: float = 1e-3,
-        weight_decay: float = 0.1,
+        learning_rate: float | None = None,
+        weight_decay: float | None = None,
         validation_fraction: float | None = None,
         random_state: Any = None,
         device: str = "auto",
