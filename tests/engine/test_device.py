@@ -87,8 +87,10 @@ def test_mapped_files_find_room_in_most_of_the_memory(monkeypatch, tmp_path):
 
 
 def test_on_a_gpu_there_is_room_in_most_of_what_is_free(monkeypatch):
-    device = torch.device("cuda", 3)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", {device: (1000, 9000)}.__getitem__)
+    device = torch.device("cuda", 3)  # which need not be there
+    monkeypatch.setattr(torch.cuda, "mem_get_info", {device: (900, 9000)}.__getitem__)
+    monkeypatch.setattr(torch.cuda, "memory_reserved", {device: 300}.__getitem__)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", {device: 200}.__getitem__)
     assert 500 < memory_for([np.zeros(3)], device) < 950
 
 
