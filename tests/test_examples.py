@@ -12,7 +12,7 @@ from scipy.stats import spearmanr
 from apportion.engine.device import own_threads
 from apportion.labels.leader import Leader
 from apportion.methods.pseudo_labels import FPL, PseudoLabels
-from apportion.testing import toy_bags, toy_network, train
+from apportion.testing import Training, toy_bags, toy_net
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -54,7 +54,7 @@ def test_a_leader_that_is_told_what_fit_saw_decides_what_fit_decided(eta, first,
 
     monkeypatch.setattr(PseudoLabels, "epoch_end", spy)
     bags = toy_bags()
-    found = train(toy_network(bags), bags, FPL(eta=eta, first=first), epochs=6, seed=11)
+    found = Training(toy_net(bags), bags, FPL(eta=eta, first=first), epochs=6, seed=11)
     leader = Leader(bags, eta=eta, first=first, seed=11)
     decided = [leader.decide(confidence).labels.copy() for confidence in seen]
     assert len(seen) == 6 + (first == "decide")

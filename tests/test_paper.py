@@ -36,7 +36,7 @@ from apportion.methods.vat import LLPVAT
 from apportion.metrics import bag_means, proportion_error
 from apportion.nets.normalized import Normalized
 from apportion.randomness import Purpose, generator
-from apportion.testing import CPU, train
+from apportion.testing import CPU, Training
 
 Array = NDArray[Any]
 STILL = 1e-30  # a learning rate that leaves every weight as it is
@@ -169,7 +169,7 @@ def test_eq_1_is_what_is_logged_per_instance(name):
     first = METHODS[name].start(bags, epochs=3, device=CPU, seed=0).labels
     assert first is not None
     # 13 instances in steps of 5, 5 and 3: a mean of the steps' means would be another number.
-    found = train(model, bags, METHODS[name], learning_rate=STILL, batch_size=5)
+    found = Training(model, bags, METHODS[name], learning_rate=STILL, batch_size=5)
     f = in_bags(bags, conf(model, bags))
     for t, Y in enumerate([first, *found.labels[:-1]]):
         objective = 0.0
@@ -345,7 +345,7 @@ def test_algorithm_1(name, seed, first):
     bags, model = tiny_bags(seed), tiny_network(seed)
     f = copy.deepcopy(model)
     # 13 instances in steps of 5, 5 and 3.
-    found = train(model, bags, method, epochs=4, batch_size=5, seed=seed, learning_rate=0.1)
+    found = Training(model, bags, method, epochs=4, batch_size=5, seed=seed, learning_rate=0.1)
     random = method.start(bags, epochs=4, device=CPU, seed=seed).labels
     wanted = algorithm_1(
         bags,
@@ -372,7 +372,9 @@ def test_the_perturbation_decides_between_settings_that_differ_in_nothing_else()
     """That the tests above can tell: labels depend on η, on accumulation and on Eq. 2 or 8."""
     bags = tiny_bags()
     found = {
-        name: train(tiny_network(), bags, method, epochs=4, batch_size=5, learning_rate=0.1).labels
+        name: Training(
+            tiny_network(), bags, method, epochs=4, batch_size=5, learning_rate=0.1
+        ).labels
         for name, (method, _) in SETTINGS.items()
     }
     for one, other in itertools.combinations(found, 2):
@@ -409,7 +411,7 @@ def test_eq_7_is_what_is_logged_per_bag(form):
     ]
     for options in steps:
         method = ProportionLoss(form)
-        found = train(model, bags, method, epochs=2, learning_rate=STILL, **options)
+        found = Training(model, bags, method, epochs=2, learning_rate=STILL, **options)
         assert found.history["loss"] == pytest.approx([wanted / bags.n_bags] * 2, rel=1e-5)
 
 
@@ -418,7 +420,7 @@ def test_eq_7_takes_the_proportions_as_given_and_not_the_counts():
     model = tiny_network()
     f = in_bags(bags, conf(model, bags))
     wanted = np.mean([eq_7(f[i], bags.proportions[i]) for i in range(4)])
-    found = train(model, bags, ProportionLoss(), epochs=1, learning_rate=STILL)
+    found = Training(model, bags, ProportionLoss(), epochs=1, learning_rate=STILL)
     assert found.history["loss"] == pytest.approx([wanted], rel=1e-5)
 
 
@@ -479,7 +481,9 @@ def test_pi_model():
 def test_pi_model_within_a_training():
     """Eq. 7 plus the weighted consistency is logged, at the weight of each step."""
     bags, model = tiny_bags(), tiny_network()
-    found = train(model, bags, PiModel(weight=3.0), epochs=8, batch_size=100, learning_rate=STILL)
+    found = Training(
+        model, bags, PiModel(weight=3.0), epochs=8, batch_size=100, learning_rate=STILL
+    )
     f = in_bags(bags, conf(model, bags))
     proportion_loss = np.mean([eq_7(f[i], bags.proportions[i]) for i in range(4)])
     instances = place((bags, None, None), CPU)[0]
@@ -573,7 +577,7 @@ def test_proportion_error():
 @pytest.mark.parametrize("name", ["fpl", "proportion-loss"])
 def test_the_epoch_of_least_validation_error_is_selected(name):
     bags, valid, model = tiny_bags(), tiny_bags(9), tiny_network()
-    found = train(model, bags, METHODS[name], valid, epochs=12, learning_rate=0.3)
+    found = Training(model, bags, METHODS[name], valid, epochs=12, learning_rate=0.3)
     history, errors = found.history, []
     after = {name: weight.clone() for name, weight in model.state_dict().items()}
     for t in range(12):
@@ -589,7 +593,7 @@ def test_the_epoch_of_least_validation_error_is_selected(name):
 
 def test_without_validation_fit_leaves_the_last_weights_in_the_net():
     bags, net = tiny_bags(), tiny_network()
-    found = train(net, bags, METHODS["fpl"], epochs=2, learning_rate=0.3)
+    found = Training(net, bags, METHODS["fpl"], epochs=2, learning_rate=0.3)
     assert found.history.best_epoch is None
     assert all(torch.equal(w, found.weights[-1][name]) for name, w in net.state_dict().items())
 

@@ -24,7 +24,7 @@ from apportion.engine.feed import Resident, Streamed
 from apportion.errors import BagError
 from apportion.methods.registry import METHODS
 from apportion.metrics import bag_means
-from apportion.testing import same, toy_bags, toy_network, train
+from apportion.testing import Training, same, toy_bags, toy_net
 
 CPU = torch.device("cpu")
 UNITS: list[Any] = ["instances", "bags"]
@@ -597,8 +597,8 @@ def test_a_training_is_the_same_to_the_bit_if_all_is_streamed(name, most, caplog
     caplog.set_level(logging.INFO, "apportion")
     bags, valid = toy_bags((20, 1, 9, 3, 2)), toy_bags((5, 4), seed=1)
     here, there = (
-        train(
-            toy_network(bags, dropout=0.3, norm=True),
+        Training(
+            toy_net(bags, dropout=0.3, norm=True),
             bags,
             METHODS[name],
             valid,
@@ -620,7 +620,7 @@ def test_a_training_from_a_mapped_file_is_the_same_to_the_bit(name, tmp_path):
     np.save(tmp_path / "x.npy", bags.x.astype(np.float64))
     mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
     one, kept, read = (
-        train(toy_network(bags), replace(bags, x=x), METHODS[name], bags, device_memory_gib=memory)
+        Training(toy_net(bags), replace(bags, x=x), METHODS[name], bags, device_memory_gib=memory)
         for x, memory in ((bags.x, None), (mapped, None), (mapped, 0))
     )
     assert same(one, kept)
@@ -633,6 +633,6 @@ def test_a_limit_of_gibibytes_reaches_the_data(left, caplog):
     caplog.set_level(logging.INFO, "apportion")
     bags, valid = toy_bags(), toy_bags((3, 10), seed=1)
     assert valid.x.nbytes == 104
-    train(toy_network(bags), bags, METHODS["fpl"], valid, epochs=1, device_memory_gib=left)
+    Training(toy_net(bags), bags, METHODS["fpl"], valid, epochs=1, device_memory_gib=left)
     assert "of training instances are streamed" in caplog.text
     assert ("of validation instances are streamed" in caplog.text) == (left == 0)

@@ -22,7 +22,7 @@ from apportion.methods.proportion_loss import ProportionLoss, Proportions
 from apportion.nets.augment import augmented
 from apportion.nets.build import build_net, move_to
 from apportion.nets.normalized import Normalized
-from apportion.testing import config_for, toy_bags, toy_network
+from apportion.testing import toy_bags, toy_config, toy_net
 
 CUDA = torch.device("cuda")
 MODES: list[Mode] = ["eager", "captured", "compiled"]
@@ -94,7 +94,7 @@ def assert_close(found: list[Tensor], wanted: list[Tensor], tolerance: float) ->
 def test_every_mode_gives_the_gradients_of_eager_steps(name, mode):
     """At a rate of nothing all six steps are first ones; the last of them are replays."""
     bags = toy_bags((16,) * 12)
-    model = toy_network(bags, norm=True)
+    model = toy_net(bags, norm=True)
     eager, slopes, _ = steps_taken(model, bags, name, "eager", rate=0.0)
     found, ours, _ = steps_taken(model, bags, name, mode, rate=0.0)
     assert found == pytest.approx(eager, rel=1e-5)
@@ -120,7 +120,7 @@ def test_so_does_a_resnet_on_images(name, mode):
 def test_replays_train_draw_and_remember_as_eager_steps_do(name, mode):
     """With dropout, BatchNorm and augmentation: numbers, statistics and weights are the same."""
     bags = toy_bags((16,) * 12)
-    model = toy_network(bags, dropout=0.3, norm=True)
+    model = toy_net(bags, dropout=0.3, norm=True)
     found = [
         steps_taken(model, bags, name, m, rate=1e-3, augment=["noise"]) for m in ("eager", mode)
     ]
@@ -155,7 +155,7 @@ def test_a_training_with_graphs_is_that_without(name, steps, caplog):
     with caplog.at_level(logging.INFO, logger="apportion"):
         histories = [
             fit(
-                toy_network(bags),
+                toy_net(bags),
                 bags,
                 bags,
                 method=name,
@@ -187,13 +187,13 @@ class LooksAt(Proportions):
 @pytest.mark.parametrize("steps", ["captured", "compiled"])
 def test_a_method_that_cannot_be_recorded_says_why_and_goes_on(steps, caplog):
     bags = toy_bags((16,) * 12)
-    config = config_for(device="cuda", step_mode=steps, bags_per_step=2, epochs=3)
+    config = toy_config(device="cuda", step_mode=steps, bags_per_step=2, epochs=3)
     with caplog.at_level(logging.WARNING, logger="apportion"):
-        history = fit(toy_network(bags, dropout=0.5), bags, bags, method=Looks(), config=config)
+        history = fit(toy_net(bags, dropout=0.5), bags, bags, method=Looks(), config=config)
     warning = [message for message in caplog.messages if "cannot be recorded" in message]
     assert len(warning) == 1
     assert "captur" in warning[0].split(":", 1)[1]
-    plain = fit(toy_network(bags), bags, bags, method="proportion-loss", config=config)
+    plain = fit(toy_net(bags), bags, bags, method="proportion-loss", config=config)
     assert history["valid_error"][-1] < history["valid_error"][0] + 0.1
     assert len(plain.records) == 3
 
@@ -209,9 +209,9 @@ def test_a_network_that_cannot_be_compiled_says_why_and_goes_on(caplog, monkeypa
         self._compiled_call_impl = fails
 
     monkeypatch.setattr(nn.Module, "compile", broken)
-    config = config_for(device="cuda", step_mode="compiled", batch_size=32)
+    config = toy_config(device="cuda", step_mode="compiled", batch_size=32)
     with caplog.at_level(logging.INFO, logger="apportion"):
-        fit(toy_network(bags), bags, bags, config=config)
+        fit(toy_net(bags), bags, bags, config=config)
     assert any("cannot be compiled" in m and "no compiler here" in m for m in caplog.messages)
     assert any("one CUDA graph." in message for message in caplog.messages)
 
@@ -228,7 +228,7 @@ def test_a_method_without_a_loss_is_an_error_and_no_reason_to_do_without_graphs(
 
     bags = toy_bags((16,) * 12)
     with pytest.raises(ConfigError, match="gives no loss"):
-        fit(toy_network(bags), bags, method=Method(), config=config_for(device="cuda"))
+        fit(toy_net(bags), bags, method=Method(), config=toy_config(device="cuda"))
 
 
 @needs_gpu
@@ -242,7 +242,7 @@ def test_steps_of_unequal_shapes_are_eager_but_for_the_typical(monkeypatch):
 
     monkeypatch.setattr(step_module, "CapturedStep", watched)
     bags = toy_bags((16,) * 10 + (5,))
-    fit(toy_network(bags), bags, config=config_for(device="cuda", batch_size=25, epochs=8))
+    fit(toy_net(bags), bags, config=toy_config(device="cuda", batch_size=25, epochs=8))
     assert taken == [(25, 0)]
 
 
@@ -254,7 +254,7 @@ def test_streamed_instances_give_the_training_of_resident_ones(steps, tmp_path):
     mapped = replace(bags, x=np.load(tmp_path / "x.npy", mmap_mode="r"))
     found = []
     for memory in (None, 0.0):
-        model = toy_network(bags)
+        model = toy_net(bags)
         config = TrainConfig(
             epochs=5, batch_size=32, device="cuda", step_mode=steps, device_memory_gib=memory
         )
@@ -282,7 +282,7 @@ def test_many_runs_at_once_are_what_they_are_alone(name, steps):
             learning_rate=1e-4,
             augment=("noise",),
         )
-        net = toy_network(bags, seed=seed, dropout=0.3)
+        net = toy_net(bags, seed=seed, dropout=0.3)
         return Job(net, bags, method=name, config=config)  # the last weights are kept
 
     jobs, alone = [job(seed) for seed in range(6)], [job(seed) for seed in range(6)]
@@ -303,10 +303,10 @@ def test_the_callers_generators_and_stream_are_left_alone():
     torch.cuda.manual_seed(7)
     stream = torch.cuda.current_stream()
     fit(
-        toy_network(bags, dropout=0.5),
+        toy_net(bags, dropout=0.5),
         bags,
         method="pi-model",
-        config=config_for(device="cuda", bags_per_step=2),
+        config=toy_config(device="cuda", bags_per_step=2),
     )
     assert torch.rand(4, device=CUDA).tolist() == wanted
     assert torch.cuda.current_stream() == stream
@@ -337,9 +337,9 @@ def test_a_run_goes_on_in_another_mode(tmp_path):
         return {"train": bags, "valid": bags, "config": config}
 
     with pytest.raises(StopError):
-        fit(toy_network(bags), run=tmp_path / "a", on_epoch=stop, **options("captured"))
-    gone_on = fit(toy_network(bags), run=tmp_path / "a", **options("eager"))
-    whole = fit(toy_network(bags), **options("compiled"))
+        fit(toy_net(bags), run=tmp_path / "a", on_epoch=stop, **options("captured"))
+    gone_on = fit(toy_net(bags), run=tmp_path / "a", **options("eager"))
+    whole = fit(toy_net(bags), **options("compiled"))
     assert gone_on["loss"] == pytest.approx(whole["loss"], rel=1e-3)
 
 

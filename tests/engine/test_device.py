@@ -9,7 +9,7 @@ import torch
 from apportion.engine.device import device_for, memory_for, own_stream, own_threads, precision_for
 from apportion.errors import ConfigError
 from apportion.methods.registry import METHODS
-from apportion.testing import config_for, toy_bags, toy_network
+from apportion.testing import toy_bags, toy_config, toy_net
 from apportion.training.fit import fit
 
 CPU = torch.device("cpu")
@@ -57,7 +57,7 @@ def test_a_name_that_is_no_device_is_refused(name):
 def test_fit_refuses_a_gpu_that_is_not_there(no_gpu):
     bags = toy_bags()
     with pytest.raises(ConfigError, match="torch sees no GPU"):
-        fit(toy_network(bags), bags, config=config_for(device="cuda"))
+        fit(toy_net(bags), bags, config=toy_config(device="cuda"))
 
 
 def test_precision(monkeypatch):
@@ -121,7 +121,7 @@ def test_without_a_number_threads_stay(two_threads):
 @pytest.mark.parametrize("name", METHODS)
 def test_fit_leaves_no_trace_in_what_belongs_to_the_caller(name, two_threads):
     bags = toy_bags()
-    model = toy_network(bags, dropout=0.5)
+    model = toy_net(bags, dropout=0.5)
     before = torch.get_rng_state(), repr(np.random.get_state(legacy=False))  # noqa: NPY002
     seen = []
     fit(
@@ -129,7 +129,7 @@ def test_fit_leaves_no_trace_in_what_belongs_to_the_caller(name, two_threads):
         bags,
         bags,
         method=name,
-        config=config_for(threads=1),
+        config=toy_config(threads=1),
         on_epoch=lambda record, model: seen.append(torch.get_num_threads()),
         progress=False,
     )
@@ -149,8 +149,8 @@ def test_fit_does_not_depend_on_the_callers_random_state(name):
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
             torch.rand(seed)
-            model = toy_network(bags, dropout=0.5)
-            fit(model, bags, method=name, config=config_for(), progress=False)
+            model = toy_net(bags, dropout=0.5)
+            fit(model, bags, method=name, config=toy_config(), progress=False)
         found.append(model.state_dict())
     assert all(torch.equal(found[0][weight], found[1][weight]) for weight in found[0])
 
@@ -159,6 +159,6 @@ def test_an_error_in_the_callers_function_leaves_no_trace_either(two_threads):
     bags = toy_bags()
     state = torch.get_rng_state()
     with pytest.raises(ZeroDivisionError):
-        fit(toy_network(bags), bags, config=config_for(), on_epoch=lambda *_: 1 // 0)  # type: ignore[arg-type]
+        fit(toy_net(bags), bags, config=toy_config(), on_epoch=lambda *_: 1 // 0)  # type: ignore[arg-type]
     assert torch.get_num_threads() == 2
     assert torch.equal(torch.get_rng_state(), state)

@@ -12,7 +12,7 @@ from torch import nn
 
 from apportion.engine.generators import OwnGenerators, global_generator, reseed
 from apportion.methods.registry import METHODS
-from apportion.testing import Training, same, toy_bags, toy_network, train
+from apportion.testing import Training, same, toy_bags, toy_net
 
 CPU = torch.device("cpu")
 PATIENCE = 20  # seconds until a test that waits for another thread is given up
@@ -199,13 +199,13 @@ BAGS = toy_bags()
 
 def network() -> nn.Module:
     """One that draws. It is made while no other thread has torch's generator."""
-    return toy_network(BAGS, dropout=0.5)
+    return toy_net(BAGS, dropout=0.5)
 
 
 def noisy_training(
     model: nn.Module, name: str, seed: int, also: Callable[[], None] = lambda: None
 ) -> Training:
-    return train(model, BAGS, METHODS[name], BAGS, seed=seed, also=also)
+    return Training(model, BAGS, METHODS[name], BAGS, seed=seed, after_epoch=also)
 
 
 def test_a_training_does_not_notice_a_thread_that_draws_beside_it():

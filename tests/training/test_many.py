@@ -23,7 +23,7 @@ from apportion.config import TrainConfig
 from apportion.errors import BagError, ConfigError
 from apportion.nets.normalized import Normalized
 from apportion.runs.run import Run
-from apportion.testing import config_for, toy_bags, toy_network
+from apportion.testing import toy_bags, toy_config, toy_net
 from apportion.training import many
 from apportion.training.fit import fit
 from apportion.training.history import History
@@ -39,9 +39,9 @@ def job(method: str = "fpl", *, valid: bool = True, **options: Any) -> Job:
     own: dict[str, Any] = {
         name: options.pop(name) for name in ("run", "on_epoch", "on_end") if name in options
     }
-    net = toy_network(TRAIN, seed=options.get("seed", 0), dropout=0.4)
+    net = toy_net(TRAIN, seed=options.get("seed", 0), dropout=0.4)
     held_out = VALID if valid else None
-    return Job(net, TRAIN, held_out, method=method, config=config_for(**options), **own)
+    return Job(net, TRAIN, held_out, method=method, config=toy_config(**options), **own)
 
 
 def different() -> list[Job]:
@@ -126,9 +126,9 @@ def test_histories_come_in_the_order_of_the_jobs():
 
 
 def test_what_a_job_leaves_out_is_as_in_fit(separately):
-    config = config_for(epochs=2)
-    (found,) = fit_many([Job(toy_network(TRAIN), TRAIN, config=config)])
-    assert_same(found, fit(toy_network(TRAIN), TRAIN, config=config))
+    config = toy_config(epochs=2)
+    (found,) = fit_many([Job(toy_net(TRAIN), TRAIN, config=config)])
+    assert_same(found, fit(toy_net(TRAIN), TRAIN, config=config))
 
 
 def test_a_job_may_have_test_bags():
@@ -150,7 +150,7 @@ def test_a_job_has_the_arguments_of_fit_with_their_defaults():
     assert theirs.pop("progress") is None
     assert list(ours) == list(theirs)
     assert theirs.pop("config") is None
-    assert Job(toy_network(TRAIN), TRAIN).config == TrainConfig()
+    assert Job(toy_net(TRAIN), TRAIN).config == TrainConfig()
     assert {name: ours[name] for name in theirs} == theirs
 
 
