@@ -1,9 +1,10 @@
-"""Find the files of a benchmark."""
+"""Find the files of a benchmark, and say what to do about one that is damaged."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,3 +63,13 @@ def find_version(
             remedy,
         )
     return fullest
+
+
+@contextmanager
+def with_remedy(remedy: str) -> Iterator[None]:
+    """End whatever error is raised about a file with the same remedy."""
+    try:
+        yield
+    except DataError as error:
+        error.args += (remedy,)
+        raise
