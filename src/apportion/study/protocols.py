@@ -263,37 +263,25 @@ def _draw(
     rng = np.random.default_rng(seed)
     members, redrawn = np.empty((n_bags, size), np.int64), 0
     for bag in members:
-        counts, refused = _draw_counts(rng, size, held, pool, shares, remedy)
-        redrawn += refused
+        short = np.zeros(len(held), np.int64)  # draws that asked for more of each class
+        for _ in range(MOST_TRIES):
+            counts = counts_from_proportions(shares(rng, len(held)), size)
+            if (counts <= held).all():
+                break
+            short += counts > held
+            redrawn += 1
+        else:
+            scarce = int(short.argmax())
+            raise BagError(
+                f"a bag of {count(size, 'row')} could not be drawn in {MOST_TRIES:,} tries: class "
+                f"{list(pool)[scarce]!r} has {count(held[scarce], 'row')}, and {short[scarce]:,} "
+                "tries asked for more.",
+                holdings(pool),
+                f"Draw smaller bags, add rows of this class, or leave its rows out.{remedy}",
+            )
         chosen = [
             rng.choice(own, wanted, replace=False, shuffle=False)
             for own, wanted in zip(pool.values(), counts, strict=True)
         ]
         bag[:] = rng.permutation(np.concatenate(chosen))
     return Drawn(members, redrawn)
-
-
-def _draw_counts(
-    rng: np.random.Generator,
-    size: int,
-    held: Ints,
-    pool: dict[Any, Ints],
-    shares: Shares,
-    remedy: str,
-) -> tuple[Ints, int]:
-    """Draw counts that the pool can serve; return them and how many draws it could not."""
-    short = np.zeros(len(held), np.int64)
-    for tries in range(MOST_TRIES):
-        counts = counts_from_proportions(shares(rng, len(held)), size)
-        lacking = counts > held
-        if not lacking.any():
-            return counts, tries
-        short += lacking
-    scarce = int(short.argmax())
-    raise BagError(
-        f"a bag of {count(size, 'row')} could not be drawn in {MOST_TRIES:,} tries: class "
-        f"{list(pool)[scarce]!r} has {count(held[scarce], 'row')}, and {short[scarce]:,} tries "
-        "asked for more.",
-        holdings(pool),
-        f"Draw smaller bags, add rows of this class, or leave its rows out.{remedy}",
-    )
