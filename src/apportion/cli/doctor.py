@@ -162,9 +162,4 @@ def _solver() -> Iterator[Finding]:
         yield Finding("kernel cache", "note", f"off or not writable: {', '.join(folders)}", SLOW)
 
 
-EXAMINATIONS = {
-    "dependencies": _dependencies,
-    "threads": _threads,
-    "GPU": _gpu,
-    "solver": _solver,
-}
+EXAMINATIONS = {"dependencies": _dependencies, "threads": _threads, "GPU": _gpu, "solver": _solver}
