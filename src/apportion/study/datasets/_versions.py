@@ -44,10 +44,8 @@ def find_version(
     )
     root = folder or os.environ.get("APPORTION_DATA")
     if not root:
-        first = versions[0].names[0]
-        raise DataError(
-            f"{first} is missing: no folder is given, and APPORTION_DATA is not set.", remedy
-        )
+        problem = "is missing: no folder is given, and APPORTION_DATA is not set."
+        raise DataError(f"{versions[0].names[0]} {problem}", remedy)
     top = Path(root).expanduser()
     absent = {
         (version, place): [name for name in version.names if not (place / name).is_file()]
