@@ -157,6 +157,14 @@ def test_bag_takes_names_that_the_file_has_not(people):
         assert Path("again", name).read_text() == Path("bags", name).read_text()
 
 
+def test_bag_reads_a_compressed_file_as_the_file_itself(people):
+    bag("--size", 16)
+    people.to_csv("people.csv.gz", index=False)
+    bag("--size", 16, "--out", "again", table="people.csv.gz")
+    for name in ("rows.csv", "proportions.csv"):
+        assert Path("again", name).read_text() == Path("bags", name).read_text()
+
+
 def test_bag_replaces_bags_only_if_forced(people):
     bag("--size", 16, "--valid", 0.3, table="people.parquet")
     before = {path.name: path.read_bytes() for path in Path("bags").iterdir()}

@@ -49,19 +49,16 @@ def clear(out: Path, *, force: bool) -> None:
     """Check that a folder is free for the demo, or remove an older demo from it."""
     from apportion.errors import RunError
 
-    if not out.exists():
-        return
-    there = sorted(path.name for path in out.iterdir()) if out.is_dir() else [out.name]
-    own = out.is_dir() and {"report.html", *REPORTED}.issuperset(there)
+    if out.is_file():
+        raise RunError(f"--out {out} is a file.", "Pass a folder.")
+    there = sorted(path.name for path in out.glob("*"))
+    own = {"report.html", *REPORTED}.issuperset(there)
+    remedy = "Pass --force to replace them, or another folder."
+    if not own:
+        remedy = "Pass another folder: this one holds more than a demo."
     if there and not (force and own):
-        raise RunError(
-            f"--out {out} is a file."
-            if not out.is_dir()
-            else f"--out {out} has {len(there)} files already, such as {there[0]}.",
-            "Pass --force to replace them, or another folder."
-            if own
-            else "Pass another folder: this one holds more than a demo.",
-        )
+        problem = f"--out {out} has {len(there)} files already, such as {there[0]}."
+        raise RunError(problem, remedy)
     if there:
         shutil.rmtree(out)
 
@@ -96,9 +93,8 @@ def show(console: Console, out: Path, seeds: int = 3) -> None:
     table = Table(title="Test accuracy of a perceptron on handwritten digits", title_justify="left")
     table.add_column("method")
     table.add_column("")
-    table.add_column("accuracy", justify="right")
-    table.add_column("least – most", justify="right")
-    table.add_column("seconds", justify="right")
+    for name in ("accuracy", "least – most", "seconds"):
+        table.add_column(name, justify="right")
     for method, trials in found.items():
         accuracies = [trial.accuracy for trial in trials]
         table.add_row(
@@ -109,12 +105,10 @@ def show(console: Console, out: Path, seeds: int = 3) -> None:
             f"{np.mean([trial.seconds for trial in trials]):.1f}",
         )
     console.print(table)
+    draws = f"means over {seeds} draws" if seeds > 1 else "one draw"
     console.print(
         "10 bags of 128 digits, of which only the proportions of the ten classes are known; "
-        "100 epochs; "
-        + (f"means over {seeds} draws" if seeds > 1 else "one draw")
-        + " of test digits, bags and network. "
-        + verdict(found)
+        f"100 epochs; {draws} of test digits, bags and network. {verdict(found)}"
     )
     report = write_report([out / method for method in REPORTED], out / "report.html")
     console.print(

@@ -101,15 +101,13 @@ def _threads() -> Iterator[Finding]:
 
     from apportion.plan import available_cores
 
-    cores, threads = available_cores(), torch.get_num_threads()
-    state: Literal["ok", "note"] = "ok"
-    remedy = ""
+    cores, threads, remedy = available_cores(), torch.get_num_threads(), ""
     if threads > cores:
-        state, remedy = "note", f"They compete for the cores: set OMP_NUM_THREADS={cores}."
+        remedy = f"They compete for the cores: set OMP_NUM_THREADS={cores}."
     elif threads < cores and "OMP_NUM_THREADS" in os.environ:
-        state, remedy = "note", "Training on the CPU uses no more: unset OMP_NUM_THREADS."
+        remedy = "Training on the CPU uses no more: unset OMP_NUM_THREADS."
     found = f"{threads} threads on {cores} cores of {os.cpu_count()}"
-    yield Finding("torch", state, found, remedy)
+    yield Finding("torch", "note" if remedy else "ok", found, remedy)
 
 
 def _gpu() -> Iterator[Finding]:
@@ -164,9 +162,4 @@ def _solver() -> Iterator[Finding]:
         yield Finding("kernel cache", "note", f"off or not writable: {', '.join(folders)}", SLOW)
 
 
-EXAMINATIONS = {
-    "dependencies": _dependencies,
-    "threads": _threads,
-    "GPU": _gpu,
-    "solver": _solver,
-}
+EXAMINATIONS = {"dependencies": _dependencies, "threads": _threads, "GPU": _gpu, "solver": _solver}

@@ -58,10 +58,7 @@ def rows_by_class(truth: Any, rows: ArrayLike | None) -> dict[Any, Ints]:
     missing = classes != classes
     if missing.any():
         first = pool[(names[pool] != names[pool]).argmax()]
-        raise BagError(
-            f"the label of row {first} is missing.",
-            "Give it a label, or leave it out of rows.",
-        )
+        raise BagError(f"the label of row {first} is missing.", "Add it, or leave the row out.")
     return {name: pool[codes == code] for code, name in enumerate(classes.tolist())}
 
 

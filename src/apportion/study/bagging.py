@@ -48,7 +48,7 @@ class BagRecipe:
     >>> BagRecipe("dirichlet", size=64)
     Traceback (most recent call last):
     apportion.errors.ConfigError: the protocol dirichlet needs alpha.
-      Pass alpha=1 for proportions that are all equally likely, less for bags that differ more.
+      Pass alpha=1 for a start, less for bags that differ more.
     """
 
     protocol: str = "rand"
@@ -68,10 +68,7 @@ class BagRecipe:
             remedy = suggestion(self.protocol, PROTOCOLS)
         elif self.protocol == "dirichlet" and self.alpha is None:
             problem = f"{chosen} needs alpha."
-            equally = (
-                " for proportions that are all equally likely, less for bags that differ more."
-            )
-            remedy = "Pass ", _option("alpha", 1), equally
+            remedy = "Pass ", _option("alpha", 1), " for a start, less for bags that differ more."
         elif self.protocol != "dirichlet" and self.alpha is not None:
             problem = f"{chosen} takes no ", _option("alpha", self.alpha), "."
             remedy = "Leave it out, or pass ", _option("protocol", "dirichlet"), "."
@@ -89,14 +86,17 @@ class BagRecipe:
             problem = f"valid must be between 0 and 1; got {self.valid:g}."
             remedy = "Pass a share of the rows."
         elif self.valid is not None and self.n_bags == 1:
-            problem = (
-                _option("valid", self.valid),
-                " needs a bag of its own, but there is 1 in all.",
-            )
+            problem = _option("valid", self.valid), " needs a bag of its own; there is 1 in all."
             remedy = "Pass at least ", _option("n_bags", 2), ", or leave valid out."
         else:
             return
         raise ConfigError(problem, remedy)
+
+    @property
+    def splits(self) -> dict[str, float]:
+        """The share of the rows of each split."""
+        held = {} if self.valid is None else {"valid": self.valid}
+        return {"train": 1 - sum(held.values()), **held}
 
 
 def _option(name: str, value: object) -> Option:
@@ -107,25 +107,22 @@ def _option(name: str, value: object) -> Option:
 class BaggedTable:
     """What `bag_table` made; printed, it is a summary."""
 
-    table: Path
-    label: str
+    table: LabelledTable
     folder: Path
-    rows_file: str
-    keep_label: bool
     manifests: dict[str, Manifest]
 
     def __str__(self) -> str:
-        first = next(iter(self.manifests.values()))
-        rows, classes = count(first.n_rows, "row"), len(first.classes)
-        lines = [f"{self.table}: {rows}, {classes:,} classes in column {self.label!r}.", ""]
+        table, made = self.table, self.manifests.values()
+        n_rows, n_classes = count(len(table.truth), "row"), len(next(iter(made)).classes)
+        lines = [f"{table.path}: {n_rows}, {n_classes:,} classes in column {table.label!r}.", ""]
         start = 0
         for split, manifest in self.manifests.items():
             lines += [*_describe(split, manifest, start), ""]
             start += manifest.n_bags
-        held = sum(len(manifest.index) for manifest in self.manifests.values())
+        kept, held = table.label in table.written, sum(len(manifest.index) for manifest in made)
         names = {
-            self.rows_file: f"{count(held, 'row')} with their bag, "
-            f"{'and' if self.keep_label else 'without'} {self.label!r}",
+            table.rows_file: f"{count(held, 'row')} with their bag, "
+            f"{'and' if kept else 'without'} {table.label!r}",
             "proportions.csv": f"{start:,} bags, one column per class",
         } | {
             f"{split}.safetensors": f"manifest of {manifest.n_bags:,} bags, SHA-256 "
@@ -134,18 +131,11 @@ class BaggedTable:
         }
         width = max(map(len, names)) + 2
         lines += [f"{self.folder}:", *(f"  {name:<{width}}{what}" for name, what in names.items())]
-        given = f"{self.folder / self.rows_file} --proportions {self.folder / 'proportions.csv'}"
-        if self.keep_label:
-            given += f" --label {shlex.quote(self.label)}"
-        return "\n".join(
-            [
-                *lines,
-                "",
-                "Next, look at the bags, and learn from them:",
-                f"  apportion check {given}",
-                f"  apportion train {given} --out runs/a",
-            ]
-        )
+        given = f"{self.folder / table.rows_file} --proportions {self.folder / 'proportions.csv'}"
+        given += f" --label {shlex.quote(table.label)}" if kept else ""
+        lines += ["", "Next, look at the bags, and learn from them:"]
+        lines += [f"  apportion check {given}", f"  apportion train {given} --out runs/a"]
+        return "\n".join(lines)
 
 
 def bag_table(
@@ -193,27 +183,23 @@ def bag_table(
     except BagError as error:
         error.about(str(table))
         raise
-    rows_file = write_tables(folder, read, manifests)
-    for split, manifest in manifests.items():
-        manifest.save(
-            folder / f"{split}.safetensors", force=True
-        )  # the folder was found to be free
-    return BaggedTable(table, label, folder, rows_file, keep_label, manifests)
+    write_tables(folder, read, manifests)
+    for split, manifest in manifests.items():  # the folder was found to be free
+        manifest.save(folder / f"{split}.safetensors", force=True)
+    return BaggedTable(read, folder, manifests)
 
 
 def _cut(table: LabelledTable, recipe: BagRecipe) -> dict[str, Ints]:
     """Return the rows of each split, and check that each has rows of every class."""
-    n_rows = len(table.truth)
     held = rows_by_class(table.truth, None)
-    parts = {"train": np.arange(n_rows)}
-    if recipe.valid is not None:
-        cut = protocols.pools(n_rows, (1 - recipe.valid, recipe.valid), seed=recipe.seed)
-        parts = dict(zip(("train", "valid"), cut, strict=True))
     if len(held) < 2:
         raise DataError(
             f"column {table.label!r} of {table.path} has 1 class, {next(iter(held))!r}.",
             "Choose the column of the classes: there must be at least two.",
         )
+    shares = list(recipe.splits.values())
+    cut = protocols.pools(len(table.truth), shares, seed=recipe.seed)
+    parts = dict(zip(recipe.splits, cut, strict=True))
     for name, rows in held.items():
         for split, part in parts.items():
             if not np.isin(rows, part, assume_unique=True).any():
@@ -230,11 +216,11 @@ def _make(table: LabelledTable, recipe: BagRecipe, split: str, pool: Ints, seed:
     n_bags = recipe.n_bags
     if n_bags is not None and recipe.valid is not None:
         # At least one for each split, and otherwise in the proportion of their rows.
-        shares = [1 - recipe.valid, recipe.valid]
-        n_valid = int(np.clip(counts_from_proportions(shares, n_bags)[1], 1, n_bags - 1))
+        _, n_valid = counts_from_proportions(list(recipe.splits.values()), n_bags)
+        n_valid = int(np.clip(n_valid, 1, n_bags - 1))
         n_bags = n_valid if split == "valid" else n_bags - n_valid
-    options: dict[str, Any] = {"size": recipe.size, "n_bags": n_bags, "alpha": recipe.alpha}
-    options = {name: value for name, value in options.items() if value is not None}
+    given = {"size": recipe.size, "n_bags": n_bags, "alpha": recipe.alpha}
+    options: Any = {name: value for name, value in given.items() if value is not None}
     settings = {**options, "table": table.path.name, "label": table.label}
     if recipe.valid is not None:
         settings |= {"split": split, "valid": recipe.valid, "split_seed": recipe.seed}

@@ -91,7 +91,7 @@ def _parts_of(x: Any) -> tuple[Any, ...]:
     parts: tuple[Any, ...] = x if isinstance(x, tuple) else (x,)
     for part in parts:
         kind = np.asarray(part[:1]).dtype
-        if kind.kind not in "biuf" or not _n_columns(parts):
+        if kind.kind not in "biuf" or not sum(math.prod(own.shape[1:]) for own in parts):
             raise BagError(
                 f"x has rows of shape {tuple(part.shape[1:])} and {kind}, which have no distances.",
                 "Pass numbers: encode text, and leave out what says nothing of the rows.",
@@ -99,12 +99,9 @@ def _parts_of(x: Any) -> tuple[Any, ...]:
     return parts
 
 
-def _n_columns(parts: tuple[Any, ...]) -> int:
-    return sum(math.prod(part.shape[1:]) for part in parts)
-
-
-def _cut(rows: Ints, n_columns: int) -> list[Ints]:
+def _cut(parts: tuple[Any, ...], rows: Ints) -> list[Ints]:
     """Cut rows into pieces that are small enough to be read."""
+    n_columns = sum(math.prod(part.shape[1:]) for part in parts)
     return np.array_split(rows, -(-len(rows) * n_columns // PART))
 
 
@@ -127,12 +124,12 @@ def _standardised(parts: tuple[Any, ...], pool: Ints) -> Callable[[Ints], NDArra
 
     # Counted from some row, not from 0: scikit-learn takes dates in seconds, all within one, for
     # a constant column.
-    scaler, first, n_columns = StandardScaler(), _read(parts, pool[:1]), _n_columns(parts)
-    for rows in _cut(pool, n_columns):
+    scaler, first = StandardScaler(), _read(parts, pool[:1])
+    for rows in _cut(parts, pool):
         scaler.partial_fit(_read(parts, rows) - first)
 
     def read(rows: Ints) -> NDArray[np.float32]:
-        pieces = (scaler.transform(_read(parts, some) - first) for some in _cut(rows, n_columns))
+        pieces = (scaler.transform(_read(parts, some) - first) for some in _cut(parts, rows))
         return np.concatenate([piece.astype(np.float32) for piece in pieces])
 
     return read
@@ -162,5 +159,5 @@ def _cluster(parts: tuple[Any, ...], pool: Ints, n_clusters: int, rng: np.random
             for start in range(0, max(1, len(pool) - batch + 1), batch):
                 # In ascending order a disk is read from its beginning to its end.
                 model.partial_fit(read(np.sort(shuffled[start : start + batch])))
-        pieces = [model.predict(read(rows)) for rows in _cut(pool, _n_columns(parts))]
+        pieces = [model.predict(read(rows)) for rows in _cut(parts, pool)]
         return np.concatenate(pieces).astype(np.int64)

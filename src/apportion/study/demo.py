@@ -58,22 +58,15 @@ def trial(
     True
     """
     data = digits(test=0.3, seed=seed)
-    drawn = rand(data.truth, size, n_bags, seed=seed)
+    members = rand(data.truth, size, n_bags, seed=seed).members
     if method == SUPERVISED:
-        method, members = "fpl", drawn.members.reshape(-1, 1)
-    else:
-        members = drawn.members
+        method, members = "fpl", members.reshape(-1, 1)
     x, x_test = (images.reshape(-1, 1, 8, 8) for images in (data.x, data.x_test))
     train = Bags.from_members(x, members, truth=data.truth, classes=range(10))
     one = np.zeros(len(x_test), int)
     test = Bags.from_rows(x_test, one, truth=data.truth_test, classes=range(10))
     config = TrainConfig(
-        epochs=epochs,
-        batch_size=64,
-        learning_rate=1e-3,
-        seed=seed,
-        device="cpu",
-        threads=threads,
+        epochs=epochs, batch_size=64, learning_rate=1e-3, seed=seed, device="cpu", threads=threads
     )
     began = time.perf_counter()
     net = build_net("mlp", train, seed=seed)

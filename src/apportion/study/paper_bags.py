@@ -35,10 +35,9 @@ def paper(file: str | os.PathLike[str], size: int) -> tuple[Ints, Ints]:
     DataError
         If the file is missing, or has no bags of this size.
     """
+    remedy = "Pass the .npz that has the arrays train_S and val_S."
     if not Path(file).is_file():
-        raise DataError(
-            f"{file} is missing.", "Pass the .npz that has the arrays train_S and val_S."
-        )
+        raise DataError(f"{file} is missing.", remedy)
     try:
         # numpy would leave a file that it cannot read open.
         with Path(file).open("rb") as opened:
@@ -49,16 +48,11 @@ def paper(file: str | os.PathLike[str], size: int) -> tuple[Ints, Ints]:
             parts = {name: pack[name] for name in wanted if name in pack}
             there = set(pack)
     except (BadZipFile, EOFError, ValueError, zlib.error) as error:
-        raise DataError(
-            f"{file} cannot be read as an .npz of numbers: {error}.",
-            "Pass the .npz that has the arrays train_S and val_S.",
-        ) from error
+        problem = f"{file} cannot be read as an .npz of numbers: {error}."
+        raise DataError(problem, remedy) from error
     if len(parts) < 2:
-        sizes = sorted(
-            int(name[6:])
-            for name in there
-            if name.startswith("train_") and name[6:].isdecimal() and f"val_{name[6:]}" in there
-        )
+        both = (n[6:] for n in there if n.startswith("train_") and f"val_{n[6:]}" in there)
+        sizes = sorted(int(size) for size in both if size.isdecimal())
         raise DataError(
             f"{file} has no bags of size {size}.",
             f"Pass one of its sizes: {', '.join(map(str, sizes)) or 'it has none'}.",

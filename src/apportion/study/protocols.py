@@ -25,21 +25,18 @@ Pseudo-Label Decision by Regret Minimization", ICASSP 2023.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from apportion.bags.counts import counts_from_proportions
 from apportion.errors import BagError, count
 from apportion.study._pool import Ints, holdings, pool_of, positive, rows_by_class
 
 __all__ = ["Drawn", "dirichlet", "pools", "rand", "shuffle"]
-
-Floats = NDArray[np.float64]
-Shares = Callable[[np.random.Generator, int], Floats]  # draws proportions of so many classes
 
 MOST_TRIES = 10_000  # draws of one bag's proportions, before the pool is found too small
 MOST_ALPHA = 1e9  # far beyond it numpy's draws overflow; proportions have long been equal
@@ -104,7 +101,7 @@ def rand(
     >>> Bags.from_members(x, drawn.members, truth=truth)
     Bags(3 bags of 4–4–4 instances, 12 in all, from 12 rows; 2 classes: no, yes; truth known)
     """
-    return _draw(truth, size, n_bags, rows, seed, _uniform_by_sum, "")
+    return _draw(truth, size, n_bags, rows, seed, None)
 
 
 def dirichlet(
@@ -153,11 +150,7 @@ def dirichlet(
             f"alpha must be more than 0 and at most {MOST_ALPHA:g}; got {alpha!r}.",
             "Pass 1 for proportions that are all equally likely, less for bags that differ more.",
         )
-
-    def shares(rng: np.random.Generator, n_classes: int) -> Floats:
-        return rng.dirichlet(np.full(n_classes, float(alpha)))
-
-    return _draw(truth, size, n_bags, rows, seed, shares, " A larger alpha asks for less of it.")
+    return _draw(truth, size, n_bags, rows, seed, float(alpha))
 
 
 def shuffle(n_rows: int, size: int, *, rows: ArrayLike | None = None, seed: int) -> dict[int, Ints]:
@@ -233,22 +226,15 @@ def pools(n_rows: int, fractions: Sequence[float], *, seed: int) -> tuple[Ints, 
     return tuple(np.sort(part) for part in np.split(shuffled, np.cumsum(sizes)[:-1]))
 
 
-def _uniform_by_sum(rng: np.random.Generator, n_classes: int) -> Floats:
-    uniform = rng.random(n_classes)
-    shares: Floats = uniform / uniform.sum()
-    return shares
-
-
 def _draw(
     truth: Any,
     size: int,
     n_bags: int | None,
     rows: ArrayLike | None,
     seed: int,
-    shares: Shares,
-    remedy: str,
+    alpha: float | None,
 ) -> Drawn:
-    """Draw bags whose proportions `shares` draws; `remedy` also helps with a scarce class."""
+    """Draw bags whose proportions are uniform numbers by their sum, or Dirichlet with an alpha."""
     size = positive("size", size)
     pool = rows_by_class(truth, rows)
     held = np.array([len(own) for own in pool.values()])
@@ -263,37 +249,31 @@ def _draw(
     rng = np.random.default_rng(seed)
     members, redrawn = np.empty((n_bags, size), np.int64), 0
     for bag in members:
-        counts, refused = _draw_counts(rng, size, held, pool, shares, remedy)
-        redrawn += refused
+        short = np.zeros(len(held), np.int64)  # draws that asked for more of each class
+        for _ in range(MOST_TRIES):
+            if alpha is None:
+                shares = rng.random(len(held))
+                shares /= shares.sum()
+            else:
+                shares = rng.dirichlet(np.full(len(held), alpha))
+            counts = counts_from_proportions(shares, size)
+            if (counts <= held).all():
+                break
+            short += counts > held
+            redrawn += 1
+        else:
+            scarce = int(short.argmax())
+            remedy = "" if alpha is None else " A larger alpha asks for less of it."
+            raise BagError(
+                f"a bag of {count(size, 'row')} could not be drawn in {MOST_TRIES:,} tries: class "
+                f"{list(pool)[scarce]!r} has {count(held[scarce], 'row')}, and {short[scarce]:,} "
+                "tries asked for more.",
+                holdings(pool),
+                f"Draw smaller bags, add rows of this class, or leave its rows out.{remedy}",
+            )
         chosen = [
             rng.choice(own, wanted, replace=False, shuffle=False)
             for own, wanted in zip(pool.values(), counts, strict=True)
         ]
         bag[:] = rng.permutation(np.concatenate(chosen))
     return Drawn(members, redrawn)
-
-
-def _draw_counts(
-    rng: np.random.Generator,
-    size: int,
-    held: Ints,
-    pool: dict[Any, Ints],
-    shares: Shares,
-    remedy: str,
-) -> tuple[Ints, int]:
-    """Draw counts that the pool can serve; return them and how many draws it could not."""
-    short = np.zeros(len(held), np.int64)
-    for tries in range(MOST_TRIES):
-        counts = counts_from_proportions(shares(rng, len(held)), size)
-        lacking = counts > held
-        if not lacking.any():
-            return counts, tries
-        short += lacking
-    scarce = int(short.argmax())
-    raise BagError(
-        f"a bag of {count(size, 'row')} could not be drawn in {MOST_TRIES:,} tries: class "
-        f"{list(pool)[scarce]!r} has {count(held[scarce], 'row')}, and {short[scarce]:,} tries "
-        "asked for more.",
-        holdings(pool),
-        f"Draw smaller bags, add rows of this class, or leave its rows out.{remedy}",
-    )

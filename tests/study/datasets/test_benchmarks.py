@@ -59,7 +59,7 @@ def test_repr_says_what_there_is():
         "Benchmark(1,258 rows to train on, 539 to test on, 64 float32 each; 10 classes: 0, 1, …, 9)"
     )
     x, labels = np.zeros((2, 3, 4), np.uint8), np.array([0, 1])
-    assert repr(Benchmark(x, labels, ("no", "yes"), x[:1], labels[:1])) == (
+    assert repr(Benchmark(x, labels, x[:1], labels[:1], ("no", "yes"))) == (
         "Benchmark(2 rows to train on, 1 to test on, 3 × 4 uint8 each; 2 classes: no, yes)"
     )
 

@@ -3,7 +3,7 @@
 import pytest
 
 from apportion.errors import DataError
-from apportion.study.datasets._versions import Version, find_version
+from apportion.study.datasets._versions import Version, find_version, with_remedy
 
 NEW = Version(("a.new", "b.new"), "unpacked")
 OLD = Version(("a.old", "b.old", "c.old"), "archive")
@@ -92,3 +92,15 @@ def test_the_home_folder_is_understood(tmp_path, monkeypatch, passed):
     monkeypatch.setenv("APPORTION_DATA", "~/images")
     found = find_version("~/images" if passed else None, [LOOSE], DOWNLOAD)
     assert found == (LOOSE, tmp_path / "images")
+
+
+def test_a_damaged_file_is_refused_with_the_remedy_of_its_reader():
+    @with_remedy("Download it again.")
+    def read(content):
+        if content == "damaged":
+            raise DataError("a.new is damaged.")
+        return content
+
+    assert read("whole") == "whole"
+    with pytest.raises(DataError, match=r"^a\.new is damaged\.\n  Download it again\.$"):
+        read("damaged")

@@ -29,13 +29,13 @@ def test_a_cell_is_trained_with_the_papers_preset_and_recorded(tmp_path):
     cell = Cell("cifar10", "fpl", 8, 3, 2)
     assert run(paper, [cell], data=data, device="cpu", commit="abc") == [cell]
     line = paper.results()[cell]
-    problem = running._problem(paper, lambda _: cifar10(data), "cifar10", 8)
-    assert problem.train.n_instances == problem.valid.n_instances == 16
+    net, (train, valid, test) = running._problem(paper, lambda _: cifar10(data), "cifar10", 8)
+    assert train.n_instances == valid.n_instances == 16
     history = fit(
-        problem.net(3),
-        problem.train,
-        problem.valid,
-        problem.test,
+        net(3),
+        train,
+        valid,
+        test,
         config=TrainConfig.preset("paper", epochs=2, seed=3, device="cpu"),
     )
     best = history.records[(history.best_epoch or 0) - 1]
@@ -54,7 +54,7 @@ def test_a_cell_is_trained_with_the_papers_preset_and_recorded(tmp_path):
 def test_nets_differ_by_their_seed_and_leave_the_callers_numbers_alone(tmp_path):
     paper, data = small_paper(tmp_path / "p"), small_data(tmp_path / "data")
     state = torch.get_rng_state()
-    net = running._problem(paper, lambda _: cifar10(data), "cifar10", 4).net
+    net, _ = running._problem(paper, lambda _: cifar10(data), "cifar10", 4)
     weights = [net(seed).state_dict()["network.fc.weight"] for seed in (0, 0, 1)]
     assert torch.equal(weights[0], weights[1])
     assert not torch.equal(weights[0], weights[2])
@@ -78,9 +78,9 @@ def test_what_is_missing_is_named(tmp_path):
 
 def test_cells_of_one_dataset_share_what_was_read(tmp_path):
     paper, data = small_paper(tmp_path / "p"), cifar10(small_data(tmp_path / "data"))
-    one, other = (running._problem(paper, lambda _: data, "cifar10", size) for size in (4, 8))
-    assert one.train.x is other.valid.x
-    assert one.test.x is other.test.x
+    one, other = (running._problem(paper, lambda _: data, "cifar10", size)[1] for size in (4, 8))
+    assert one[0].x is other[1].x
+    assert one[2].x is other[2].x
 
 
 def test_what_another_process_has_recorded_is_not_run_again(tmp_path, monkeypatch):

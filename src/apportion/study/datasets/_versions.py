@@ -1,9 +1,10 @@
-"""Find the files of a benchmark."""
+"""Find the files of a benchmark, and say what to do about one that is damaged."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,10 +44,8 @@ def find_version(
     )
     root = folder or os.environ.get("APPORTION_DATA")
     if not root:
-        first = versions[0].names[0]
-        raise DataError(
-            f"{first} is missing: no folder is given, and APPORTION_DATA is not set.", remedy
-        )
+        problem = "is missing: no folder is given, and APPORTION_DATA is not set."
+        raise DataError(f"{versions[0].names[0]} {problem}", remedy)
     top = Path(root).expanduser()
     absent = {
         (version, place): [name for name in version.names if not (place / name).is_file()]
@@ -62,3 +61,13 @@ def find_version(
             remedy,
         )
     return fullest
+
+
+@contextmanager
+def with_remedy(remedy: str) -> Iterator[None]:
+    """End whatever error is raised about a file with the same remedy."""
+    try:
+        yield
+    except DataError as error:
+        error.args += (remedy,)
+        raise

@@ -56,9 +56,9 @@ class Benchmark:
 
     x: NDArray[Any]  # (M, …)
     truth: Ints  # (M,)
-    classes: tuple[str, ...]
     x_test: NDArray[Any]  # (M', …)
     truth_test: Ints  # (M',)
+    classes: tuple[str, ...]
 
     def __repr__(self) -> str:
         shape, names = " × ".join(map(str, self.x.shape[1:])), self.classes
@@ -90,7 +90,7 @@ def digits(*, test: float = 0.3, seed: int = 0) -> Benchmark:
     x, truth = load_digits(return_X_y=True)
     x, truth = x.astype(np.float32), truth.astype(np.int64)
     train, held_out = pools(len(x), (1 - test, test), seed=seed)
-    return Benchmark(x[train], truth[train], DIGITS, x[held_out], truth[held_out])
+    return Benchmark(x[train], truth[train], x[held_out], truth[held_out], DIGITS)
 
 
 def cifar10(folder: str | os.PathLike[str] | None = None) -> Benchmark:
@@ -121,8 +121,7 @@ def cifar10(folder: str | os.PathLike[str] | None = None) -> Benchmark:
     The Python version is pickled. Of a pickle, only containers, texts, numbers and arrays of
     bytes are read; whatever else it asks for is refused and never run.
     """
-    x, truth, x_test, truth_test = read_cifar10(folder)
-    return Benchmark(x, truth, CIFAR10_CLASSES, x_test, truth_test)
+    return Benchmark(*read_cifar10(folder), CIFAR10_CLASSES)
 
 
 def svhn(folder: str | os.PathLike[str] | None = None) -> Benchmark:
@@ -146,8 +145,7 @@ def svhn(folder: str | os.PathLike[str] | None = None) -> Benchmark:
     DataError
         If a file is missing or is not what it should be.
     """
-    x, truth, x_test, truth_test = read_svhn(folder)
-    return Benchmark(x, truth, DIGITS, x_test, truth_test)
+    return Benchmark(*read_svhn(folder), DIGITS)
 
 
 def spoken_arabic_digits(folder: str | os.PathLike[str] | None = None) -> Benchmark:
@@ -179,5 +177,4 @@ def spoken_arabic_digits(folder: str | os.PathLike[str] | None = None) -> Benchm
     the UEA archive's files each utterance has a label, a number. The ten that occur stand for the
     digits 0 to 9 in their order, whether they are written 0 to 9 or 1 to 10.
     """
-    x, truth, x_test, truth_test = read_spoken_arabic_digits(folder)
-    return Benchmark(x, truth, DIGITS, x_test, truth_test)
+    return Benchmark(*read_spoken_arabic_digits(folder), DIGITS)

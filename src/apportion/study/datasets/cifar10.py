@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from apportion.errors import DataError
 from apportion.study.datasets._unpickle import PickledArray, unpickle_plain
-from apportion.study.datasets._versions import Version, find_version
+from apportion.study.datasets._versions import Version, find_version, with_remedy
 
 Ints = NDArray[np.int64]
 Images = NDArray[np.uint8]
@@ -60,74 +60,64 @@ def read_cifar10(folder: str | os.PathLike[str] | None) -> tuple[Images, Ints, I
     return *_join(train), *_join([test])
 
 
+@with_remedy(f"Download it again, in its binary version: {BINARY_ADDRESS}")
 def read_binary(file: Path) -> tuple[Images, Ints]:
     """Read a binary file: its images, one row of bytes each, and its labels."""
-    remedy = f"Download it again, in its binary version: {BINARY_ADDRESS}"
     content = np.fromfile(file, np.uint8)
     n_records, rest = divmod(content.size, RECORD)
     if rest or not n_records:
         raise DataError(
             f"{file} has {content.size:,} bytes, which is no whole number of records of "
-            f"{RECORD:,} bytes (an official file has {OFFICIAL:,} records).",
-            remedy,
+            f"{RECORD:,} bytes (an official file has {OFFICIAL:,} records)."
         )
     records = content.reshape(n_records, RECORD)
-    _check_labels(file, records[:, 0].tolist(), remedy)
-    if n_records == OFFICIAL:
-        digest = hashlib.sha1(content.data, usedforsecurity=False).hexdigest()
-        _check_digest(file, "SHA-1", digest, BINARY_SHA1[file.name], remedy)
-    return records[:, 1:], records[:, 0].astype(np.int64)
+    digest = hashlib.sha1(content.data, usedforsecurity=False).hexdigest()
+    labels = _checked(file, records[:, 0].tolist(), "SHA-1", digest, BINARY_SHA1)
+    return records[:, 1:], labels
 
 
+@with_remedy(f"Download it again, in its Python version: {PYTHON_ADDRESS}")
 def read_python(file: Path) -> tuple[Images, Ints]:
     """Read a pickled file: its images, one row of bytes each, and its labels."""
-    remedy = f"Download it again, in its Python version: {PYTHON_ADDRESS}"
     content = file.read_bytes()
     try:
         batch = unpickle_plain(content)
     except Exception as error:  # a damaged pickle raises anything
         raise DataError(
-            f"{file} cannot be read as a pickle of images and labels: {error}.", remedy
+            f"{file} cannot be read as a pickle of images and labels: {error}."
         ) from error
-    images, labels = _part(batch, "data"), _part(batch, "labels")
+    # Whichever Python wrote it.
+    batch = batch if isinstance(batch, dict) else {}
+    images, labels = (batch.get(name.encode(), batch.get(name)) for name in ("data", "labels"))
     if not isinstance(images, PickledArray) or not isinstance(labels, list):
         raise DataError(
             f"{file} is a pickle without an array 'data' and a list 'labels' (an official file "
-            "has a dictionary of both).",
-            remedy,
+            "has a dictionary of both)."
         )
     rows = images.content
     if rows.ndim != 2 or rows.shape[1] != PIXELS or len(rows) != len(labels) or not labels:
         raise DataError(
             f"{file} has data of shape {rows.shape} and {len(labels):,} labels (an official file "
-            f"has data of shape ({OFFICIAL}, {PIXELS}) and {OFFICIAL:,} labels).",
-            remedy,
+            f"has data of shape ({OFFICIAL}, {PIXELS}) and {OFFICIAL:,} labels)."
         )
-    _check_labels(file, labels, remedy)
-    if len(rows) == OFFICIAL:
-        digest = hashlib.md5(content, usedforsecurity=False).hexdigest()
-        _check_digest(file, "MD5", digest, PYTHON_MD5[file.name], remedy)
-    return rows, np.array(labels, np.int64)
+    digest = hashlib.md5(content, usedforsecurity=False).hexdigest()
+    return rows, _checked(file, labels, "MD5", digest, PYTHON_MD5)
 
 
-def _part(batch: Any, name: str) -> Any:
-    """Return what a pickled dictionary has under a name, whichever Python wrote it."""
-    return batch.get(name.encode(), batch.get(name)) if isinstance(batch, dict) else None
-
-
-def _check_labels(file: Path, labels: Sequence[Any], remedy: str) -> None:
+def _checked(
+    file: Path, labels: list[Any], kind: str, digest: str, official: Mapping[str, str]
+) -> Ints:
+    """Return labels that are classes, of a file that is the official one if it has its size."""
     for record, label in enumerate(labels):
         if type(label) is not int or not 0 <= label < len(CIFAR10_CLASSES):
             raise DataError(
-                f"{file} has a label of {label!r} in record {record:,}; labels are 0 to 9.", remedy
+                f"{file} has a label of {label!r} in record {record:,}; labels are 0 to 9."
             )
-
-
-def _check_digest(file: Path, kind: str, digest: str, official: str, remedy: str) -> None:
-    if digest != official:
+    if len(labels) == OFFICIAL and digest != official[file.name]:
         raise DataError(
-            f"{file} has the {kind} {digest}; that of the official file is {official}.", remedy
+            f"{file} has the {kind} {digest}; that of the official file is {official[file.name]}."
         )
+    return np.array(labels, np.int64)
 
 
 def _join(parts: Sequence[tuple[Images, Ints]]) -> tuple[Images, Ints]:

@@ -54,12 +54,11 @@ FIELDS = tuple(field.name for field in fields(Cell))
 class PaperTable:
     """Accuracies of methods at some bag sizes, with those of the paper."""
 
-    name: str
     title: str
     dataset: str
-    sizes: tuple[int, ...]
+    sizes: Sequence[int]
     epochs: int
-    paper: Mapping[str, tuple[float, ...]]  # in percent, by method
+    paper: Mapping[str, Sequence[float]]  # in percent, by method
 
     def cells(self, seed: int) -> Iterator[Cell]:
         """Yield its cells of one seed, method after method."""
@@ -73,6 +72,8 @@ class Paper:
 
     def __init__(self, folder: str | PathLike[str]) -> None:
         self.folder = Path(folder)
+        self.results_folder = self.folder / "results"
+        self._curves = self.results_folder / "curves.jsonl"
         self.tables: dict[str, PaperTable] = {}
         self.figures: dict[str, dict[str, Any]] = {}
         for file in sorted(self.folder.glob("*.toml")):
@@ -86,11 +87,6 @@ class Paper:
                 f"{self.folder} is not the folder of a paper: it has no table.",
                 "Pass one such as papers/matsuo2023, from the folder of the clone.",
             )
-
-    @property
-    def results_folder(self) -> Path:
-        """The folder of the lines."""
-        return self.folder / "results"
 
     def cells(self, seeds: Sequence[int] | None = None) -> list[Cell]:
         """Return all cells, or those of some seeds, in the order in which they are run."""
@@ -123,10 +119,6 @@ class Paper:
             append_line(self._curves, {**asdict(cell), "curves": dict(curves)})
             add_result(self.results_folder / f"{cell.dataset}.jsonl", line)
 
-    @property
-    def _curves(self) -> Path:
-        return self.results_folder / "curves.jsonl"
-
 
 def select(cells: Iterable[Cell], only: str) -> list[Cell]:
     """Return the cells that a text such as "method=fpl,bag_size=64" names; "64/128" means either.
@@ -139,12 +131,12 @@ def select(cells: Iterable[Cell], only: str) -> list[Cell]:
     """
     chosen = list(cells)
     for condition in filter(None, only.split(",")):
-        name, _, values = condition.partition("=")
-        if name.strip() not in FIELDS:
-            raise DataError(f"cells have no {name.strip()!r}.", suggestion(name.strip(), FIELDS))
+        name, _, values = (part.strip() for part in condition.partition("="))
+        if name not in FIELDS:
+            raise DataError(f"cells have no {name!r}.", suggestion(name, FIELDS))
         wanted = {value.strip() for value in values.split("/")}
-        there = dict.fromkeys(str(getattr(cell, name.strip())) for cell in chosen)
-        chosen = [cell for cell in chosen if str(getattr(cell, name.strip())) in wanted]
+        there = dict.fromkeys(str(getattr(cell, name)) for cell in chosen)
+        chosen = [cell for cell in chosen if str(getattr(cell, name)) in wanted]
         if not chosen:
             raise DataError(f"no cell has {condition.strip()}.", f"There are {', '.join(there)}.")
     return chosen
@@ -168,21 +160,14 @@ def _cell(line: Mapping[str, Any]) -> Cell:
 
 def _table(file: Path, content: Mapping[str, Any]) -> PaperTable:
     try:
-        paper = {method: tuple(numbers) for method, numbers in content["paper"].items()}
-        table = PaperTable(
-            file.stem,
-            content["title"],
-            content["dataset"],
-            tuple(content["sizes"]),
-            content["epochs"],
-            paper,
-        )
+        table = PaperTable(**{field.name: content[field.name] for field in fields(PaperTable)})
+        lengths = {method: len(numbers) for method, numbers in table.paper.items()}
     except (KeyError, AttributeError) as error:
         raise DataError(f"{file} lacks {error}.", "See the other tables.") from error
-    for method, numbers in paper.items():
-        if len(numbers) != len(table.sizes):
+    for method, length in lengths.items():
+        if length != len(table.sizes):
             raise DataError(
-                f"{file} has {len(numbers)} numbers of {method} for {len(table.sizes)} sizes.",
+                f"{file} has {length} numbers of {method} for {len(table.sizes)} sizes.",
                 "Write one per size.",
             )
     return table

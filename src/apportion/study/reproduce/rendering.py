@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean, stdev
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["as_markdown", "render"]
 
+Results = dict[Cell, dict[str, Any]]
+
 LABELS = {"changed": "labels changed", "label_accuracy": "accuracy of pseudo labels"}
 
 
@@ -32,12 +35,10 @@ def render(paper: Paper) -> list[str]:
     results = paper.results()
     for name, table in paper.tables.items():
         text = _between_marks(text, name, as_markdown(table, results), str(readme))
-    written = [readme.name]
     for name, figure in paper.figures.items():
         _draw(paper, name, figure, results)
-        written.append(f"figures/{name}.svg")
     _replace(readme, text)
-    return written
+    return [readme.name, *(f"figures/{name}.svg" for name in paper.figures)]
 
 
 def _replace(file: Path, text: str) -> None:
@@ -55,15 +56,12 @@ def _between_marks(text: str, name: str, content: str, file: str) -> str:
     return pattern.sub(lambda _: f"{begin}\n{content}\n{end}", text, count=1)
 
 
-def as_markdown(table: PaperTable, results: dict[Cell, dict[str, Any]]) -> str:
+def as_markdown(table: PaperTable, results: Results) -> str:
     """Return a table: for each method the paper's row, ours with the difference, the last epoch.
 
     Several seeds are a mean and a standard deviation. What was not run is left empty.
     """
-    lines = [
-        "| method | " + " | ".join(map(str, table.sizes)) + " |",
-        "|---" * (1 + len(table.sizes)) + "|",
-    ]
+    lines = [_row("method", map(str, table.sizes)), "|---" * (1 + len(table.sizes)) + "|"]
     for method, numbers in table.paper.items():
         found = [_of(results, table, method, size) for size in table.sizes]
         ours = [
@@ -77,17 +75,10 @@ def as_markdown(table: PaperTable, results: dict[Cell, dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def _of(
-    results: dict[Cell, dict[str, Any]], table: PaperTable, method: str, size: int
-) -> list[dict[str, Any]]:
-    """Return the lines of one place in a table, seed after seed."""
-    wanted = (table.dataset, method, size, table.epochs)
-    lines = [
-        line
-        for cell, line in results.items()
-        if (cell.dataset, cell.method, cell.bag_size, cell.epochs) == wanted
-    ]
-    return sorted(lines, key=lambda line: int(line["seed"]))
+def _of(results: Results, table: PaperTable, method: str, size: int) -> list[dict[str, Any]]:
+    """Return the lines of one place in a table, of all seeds."""
+    wanted = Cell(table.dataset, method, size, 0, table.epochs)
+    return [line for cell, line in results.items() if replace(cell, seed=0) == wanted]
 
 
 def _with_spread(values: list[float], paper: float | None = None) -> str:
@@ -105,9 +96,7 @@ def _row(name: str, values: Iterable[str]) -> str:
     return " | ".join([f"| {name}", *values]) + " |"
 
 
-def _draw(
-    paper: Paper, name: str, figure: dict[str, Any], results: dict[Cell, dict[str, Any]]
-) -> None:
+def _draw(paper: Paper, name: str, figure: dict[str, Any], results: Results) -> None:
     from matplotlib import style
     from matplotlib.figure import Figure
 
@@ -131,7 +120,7 @@ def _draw(
         _replace(folder / f"{name}.svg", drawn.getvalue())
 
 
-def _accuracy(axes: Axes, table: PaperTable, results: dict[Cell, dict[str, Any]]) -> None:
+def _accuracy(axes: Axes, table: PaperTable, results: Results) -> None:
     """Draw ours as lines with points, the paper's dashed."""
     for number, (method, numbers) in enumerate(table.paper.items()):
         color = f"C{number}"
@@ -148,11 +137,8 @@ def _accuracy(axes: Axes, table: PaperTable, results: dict[Cell, dict[str, Any]]
 def _curves(
     axes: Axes, figure: dict[str, Any], curve: str, curves: dict[Cell, dict[str, list[float]]]
 ) -> None:
-    wanted = (figure["dataset"], figure["bag_size"], figure["epochs"])
     for number, method in enumerate(figure["methods"]):
-        for cell, numbers in curves.items():
-            same = (cell.dataset, cell.bag_size, cell.epochs) == wanted and cell.method == method
-            if same and cell.seed == 0 and curve in numbers:
-                values = numbers[curve]
-                axes.plot(range(1, len(values) + 1), values, color=f"C{number}", label=method)
+        cell = Cell(figure["dataset"], method, figure["bag_size"], 0, figure["epochs"])
+        if values := curves.get(cell, {}).get(curve):
+            axes.plot(range(1, len(values) + 1), values, color=f"C{number}", label=method)
     axes.set(xlabel="epoch", ylabel=LABELS.get(curve, curve), ylim=(0, 1))

@@ -6,7 +6,7 @@ import logging
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cache, partial
 from os import PathLike
 from pathlib import Path
@@ -48,17 +48,10 @@ READERS: dict[str, Callable[[str | PathLike[str] | None], Benchmark]] = {
 MEAN = 255 * np.array([0.5071, 0.4865, 0.4409], np.float32).reshape(3, 1, 1)
 STD = 255 * np.array([0.2673, 0.2564, 0.2762], np.float32).reshape(3, 1, 1)
 
+# A net by its seed, and the bags to train, to select and to test with.
+Problem = tuple[Callable[[int], nn.Module], tuple[Bags, Bags, Bags]]
+
 CURVES = ("loss", "changed", "regret", "label_accuracy", "valid_error", "test_accuracy")
-
-
-@dataclass(frozen=True)
-class Problem:
-    """What a cell trains: bags, and a net by its seed."""
-
-    train: Bags
-    valid: Bags
-    test: Bags
-    net: Callable[[int], nn.Module]
 
 
 def run(
@@ -160,7 +153,7 @@ def _problem(paper: Paper, read: Callable[[str], Benchmark], dataset: str, size:
             torch.default_generator.manual_seed(seed)
             return Normalized(resnet18(n_classes), MEAN, STD)
 
-    return Problem(train, valid, test, net)
+    return net, (train, valid, test)
 
 
 def _job(
@@ -207,11 +200,10 @@ def _job(
         if on_done is not None:
             on_done(cell, line)
 
+    net, bags = problem
     return Job(
-        problem.net(cell.seed),
-        problem.train,
-        problem.valid,
-        problem.test,
+        net(cell.seed),
+        *bags,
         method=cell.method,
         config=_config(cell, device),
         run=folder,
