@@ -36,6 +36,7 @@ class RunRead:
     evaluations: Mapping[str, Evaluation]  # of "train", "valid" and "test", those there are
     columns: Columns | None  # of a table
     recipe: Mapping[str, Any]  # of a network of this library
+    number: int = 1  # on the page
 
     @property
     def epochs(self) -> int:
@@ -146,12 +147,12 @@ def read_runs(folders: Sequence[str | PathLike[str]]) -> list[RunRead]:
     paths = [Path(folder) for folder in folders]
     names = [path.resolve().name for path in paths]
     return [
-        read_run(path, name if names.count(name) == 1 else str(path))
-        for path, name in zip(paths, names, strict=True)
+        read_run(path, name if names.count(name) == 1 else str(path), number)
+        for number, (path, name) in enumerate(zip(paths, names, strict=True), start=1)
     ]
 
 
-def read_run(folder: Path, name: str) -> RunRead:
+def read_run(folder: Path, name: str, number: int = 1) -> RunRead:
     """Read a run.
 
     Raises
@@ -166,9 +167,9 @@ def read_run(folder: Path, name: str) -> RunRead:
             f"{folder} has no epoch to report yet: {run.log.name} is missing or empty.",
             "Wait for the end of the first epoch.",
         )
-    for number, record in enumerate(records, start=1):
+    for line, record in enumerate(records, start=1):
         if not _is_of_epoch(record):
-            raise RunError(f"{run.log} is damaged: line {number:,} is not of an epoch.", RESTORE)
+            raise RunError(f"{run.log} is damaged: line {line:,} is not of an epoch.", RESTORE)
     classes, evaluations = read_evaluations(run)
     header = read_header(run.model, "model") if run.model.exists() else {}
     return RunRead(
@@ -181,6 +182,7 @@ def read_run(folder: Path, name: str) -> RunRead:
         evaluations=evaluations,
         columns=columns_of(header),
         recipe=header.get("recipe") or {},
+        number=number,
     )
 
 

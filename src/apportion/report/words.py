@@ -3,26 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from statistics import median
 from typing import Any
 
 from apportion.errors import count
 from apportion.report.read import SETS, RunRead
-
-__all__ = [
-    "PHASES",
-    "commands",
-    "duration",
-    "listed",
-    "method_in_words",
-    "network_in_words",
-    "notices",
-    "percent",
-    "plain",
-    "shortened",
-    "summary",
-]
 
 PHASES = {
     "train": "training",
@@ -197,31 +183,31 @@ def _of_result(run: RunRead) -> list[str]:
 
 def notices(run: RunRead) -> list[tuple[str, str]]:
     """List what to be careful about, each with a command that continues the run, or with none."""
-    found: list[tuple[str, str]] = []
     resume = f"apportion train --resume {shlex.quote(str(run.folder))}" if run.by_command else ""
+    found = []
     if not run.is_finished:
+        again = "" if resume else " To continue, call fit again with this folder."
         done = f"Not finished: {run.epochs:,} of {run.epochs_wanted:,} epochs."
-        again = "To continue, call fit again with this folder."
-        found.append((done if resume else f"{done} {again}", resume))
+        found.append((done + again, resume))
     elif not run.evaluations:
         missing = "All epochs are done, but evaluation.safetensors is missing: bags and instances "
         found.append((f"{missing}cannot be shown.", resume))
+    return [*found, *((text, "") for text in _cautions(run))]
+
+
+def _cautions(run: RunRead) -> Iterator[str]:
     if not run.is_validated:
         which = "was kept" if run.is_finished else "is shown"
-        found.append((f"There were no validation bags. The last epoch {which}.", ""))
+        yield f"There were no validation bags. The last epoch {which}."
     elif run.is_finished and run.selected["epoch"] == run.epochs == run.epochs_wanted > 1:
-        lowest = "The validation error was lowest in the last epoch: more epochs may lower it."
-        found.append((lowest, ""))
+        yield "The validation error was lowest in the last epoch: more epochs may lower it."
     guess, error = run.error_of_mean("valid"), run.error("valid")
     if guess is not None and error is not None and error >= guess:
-        text = "On the validation bags the model is no better than the mean of the training bags."
-        found.append((text, ""))
+        yield "On the validation bags the model is no better than the mean of the training bags."
     if run.evaluations and run.with_truth is None:
-        found.append(("The classes of instances are not known, so there is no accuracy.", ""))
+        yield "The classes of instances are not known, so there is no accuracy."
     elif run.with_truth == "train":
-        text = "Accuracy is known on the training bags only, whose proportions were used."
-        found.append((text, ""))
-    return found
+        yield "Accuracy is known on the training bags only, whose proportions were used."
 
 
 def commands(run: RunRead) -> list[tuple[str, str]]:
