@@ -133,7 +133,7 @@ def _read(arrays: Mapping[str, NDArray[Any]], of: str, n_classes: int) -> Evalua
     for name, limit in (("unsure.bags", len(ids)), ("unsure.truth", n_classes)):
         if name in own and not ((own[name] >= 0) & (own[name] < limit)).all():
             raise ValueError(f"{of}.{name} is beyond its {limit} names")
-    found = {name: own.get(name) if name in OF_TRUTH else own[name] for name in ARRAYS}
+    found: dict[str, Any] = {n: own.get(n) if n in OF_TRUTH else own[n] for n in ARRAYS}
     unsure = _under("unsure.", found)
     bags = {name: array for name, array in found.items() if "." not in name}
     return Evaluation(ids=ids, **bags, unsure=Unsure(**unsure, x=x))
