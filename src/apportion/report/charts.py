@@ -22,7 +22,7 @@ from apportion.report.drawing import (
     key,
     ring,
 )
-from apportion.report.read import SETS, variations
+from apportion.report.read import SETS
 from apportion.report.words import percent, shortened
 from apportion.runs.evaluation import Evaluation
 
@@ -45,6 +45,12 @@ class Worst(NamedTuple):
     label: str  # the class with the largest gap
     given: float
     predicted: float
+
+
+def variations(evaluation: Evaluation) -> Floats:
+    """Return the total variation of given and predicted proportions, one value per bag."""
+    found: Floats = np.abs(evaluation.given - evaluation.predicted).sum(axis=1) / 2
+    return found
 
 
 def worst(evaluation: Evaluation, classes: Sequence[str], most: int = 8) -> list[Worst]:

@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 
 from apportion.bags.columns import Columns
 from apportion.errors import RunError
+from apportion.metrics import proportion_error
 from apportion.runs.evaluation import Evaluation, read_evaluations
 from apportion.runs.header import RESTORE, columns_of, read_header
 from apportion.runs.run import Run
-
-__all__ = ["SETS", "RunRead", "read_run", "read_runs", "variations"]
 
 SETS = {"test": "test", "valid": "validation", "train": "training"}  # the most telling first
 
@@ -120,7 +119,7 @@ class RunRead:
         evaluation = self.evaluations.get(of)
         if evaluation is None:
             return self._logged(f"{of}_error")
-        found = float(np.mean(variations(evaluation)))
+        found = proportion_error(evaluation.given, evaluation.predicted)
         return found if math.isfinite(found) else None
 
     def _logged(self, name: str) -> float | None:
@@ -133,13 +132,7 @@ class RunRead:
         if evaluation is None or train is None:
             return None
         mean = np.average(train.given, axis=0, weights=train.sizes)
-        return float(np.abs(evaluation.given - mean).sum(axis=1).mean() / 2)
-
-
-def variations(evaluation: Evaluation) -> NDArray[np.float64]:
-    """Return the total variation of given and predicted proportions, one value per bag."""
-    found: NDArray[np.float64] = np.abs(evaluation.given - evaluation.predicted).sum(axis=1) / 2
-    return found
+        return proportion_error(evaluation.given, mean)
 
 
 def read_runs(folders: Sequence[str | PathLike[str]]) -> list[RunRead]:

@@ -122,63 +122,55 @@ def summary(run: RunRead) -> list[str]:
     return [paragraph for paragraph in told if paragraph]
 
 
-def _of_data(run: RunRead) -> list[str]:
+def _of_data(run: RunRead) -> Iterator[str]:
     train = run.evaluations.get("train")
     if train is None:
-        return []
+        return
     sizes = train.sizes.tolist()
     least, middle, most = min(sizes), median(sizes), max(sizes)
     size = f"{least:,}" if least == most else f"{least:,} to {most:,} (median {middle:,g})"
     names = listed((shortened(name, 24) for name in run.classes), 10)
-    told = (
+    yield (
         f"A classifier of {count(len(run.classes), 'class')} ({names}) was trained on "
-        f"{count(len(sizes), 'bag')} of {size} instances, {sum(sizes):,} in all. Only the class "
-        "proportions of the bags were used."
+        f"{count(len(sizes), 'bag')} of {size} instances, {sum(sizes):,} in all."
     )
-    return [told]
+    yield "Only the class proportions of the bags were used."
 
 
-def _of_training(run: RunRead) -> list[str]:
-    found = [f"Method: {method_in_words(run.config)}."]
-    network = network_in_words(run)
-    if network is not None:
-        found.append(f"Network: {network}.")
-    epochs = count(run.epochs, "epoch")
-    if run.epochs < run.epochs_wanted:
-        epochs = f"{run.epochs:,} of {run.epochs_wanted:,} epochs"
+def _of_training(run: RunRead) -> Iterator[str]:
+    yield f"Method: {method_in_words(run.config)}."
+    if network := network_in_words(run):
+        yield f"Network: {network}."
+    is_short = run.epochs < run.epochs_wanted
+    of_all = f"{run.epochs:,} of {run.epochs_wanted:,} epochs"
+    epochs = of_all if is_short else count(run.epochs, "epoch")
     device = run.config.get("resolved", {}).get("device")
     where = f" on {device}" if device else ""
     took = "Training took" if run.is_finished else "So far training took"
-    found.append(f"{took} {epochs} and {duration(run.total_seconds)}{where}.")
-    if run.epochs < run.epochs_wanted and run.is_finished:
+    yield f"{took} {epochs} and {duration(run.total_seconds)}{where}."
+    if is_short and run.is_finished:
         patience = run.config["train"].get("patience")
-        found.append(
-            "It stopped early: the validation error had not improved"
-            + (f" for {count(int(patience), 'epoch')}." if patience else " any more.")
-        )
-    return found
+        since = f"for {count(int(patience), 'epoch')}" if patience else "any more"
+        yield f"It stopped early: the validation error had not improved {since}."
 
 
-def _of_result(run: RunRead) -> list[str]:
-    found = []
+def _of_result(run: RunRead) -> Iterator[str]:
     if run.is_validated:
-        error, chosen = float(run.selected["valid_error"]), "was selected: it has"
-        found.append(
-            f"Epoch {run.selected['epoch']:,} {chosen if run.is_finished else 'so far has'} the "
-            f"lowest validation proportion error, {error:.4f}. On average, that share of a "
-            "validation bag is assigned to the wrong class."
+        error = float(run.selected["valid_error"])
+        chosen = "was selected: it has" if run.is_finished else "so far has"
+        yield (
+            f"Epoch {run.selected['epoch']:,} {chosen} the lowest validation proportion error, "
+            f"{error:.4f}. On average, that share of a validation bag is assigned to the wrong "
+            "class."
         )
         guess = run.error_of_mean("valid")
         if guess is not None:
-            found.append(
-                "Predicting the mean of the training bags for every bag would have an error of "
-                f"{guess:.4f}."
-            )
+            mean = "Predicting the mean of the training bags for every bag"
+            yield f"{mean} would have an error of {guess:.4f}."
     known = {of: run.accuracy(of) for of in SETS}
     told = [f"{percent(a)} on the {SETS[of]} bags" for of, a in known.items() if a is not None]
     if told:
-        found.append(f"Accuracy on single instances: {listed(told)}.")
-    return found
+        yield f"Accuracy on single instances: {listed(told)}."
 
 
 def notices(run: RunRead) -> list[tuple[str, str]]:
