@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 from statistics import median
@@ -11,25 +11,14 @@ from typing import Any
 from apportion import __version__
 from apportion.errors import RunError, count
 from apportion.files import check_free, replacing, writing
+from apportion.report import words
 from apportion.report.charts import Worst, bag_chart, calibration_chart, heat_map, worst
 from apportion.report.compare import compared, differences, same_bags
 from apportion.report.curves import learning_curves, time_chart
 from apportion.report.drawing import Chart
 from apportion.report.examples import unsure_examples
 from apportion.report.read import SETS, RunRead, read_runs
-from apportion.report.words import (
-    PHASES,
-    commands,
-    duration,
-    listed,
-    method_in_words,
-    network_in_words,
-    notices,
-    percent,
-    plain,
-    shortened,
-    summary,
-)
+from apportion.report.words import PHASES, duration, listed, percent, plain, shortened
 from apportion.runs.run import Run
 
 __all__ = ["write_report"]
@@ -101,7 +90,10 @@ def page(runs: Sequence[RunRead]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {filter_.__name__: filter_ for filter_ in FILTERS}
+    of_words = (f for f in vars(words).values() if getattr(f, "__module__", "") == words.__name__)
+    environment.filters |= {function.__name__: function for function in of_words}
+    environment.filters |= {"folds": folds, "figures": figures, "bags": bags, "phases": phases}
+    environment.filters |= {"instances": instances, "unsure_examples": unsure_examples}
     several = len(runs) > 1
     return environment.get_template("page.html.j2").render(
         title=title(runs),
@@ -185,10 +177,3 @@ def phases(run: RunRead) -> list[tuple[str, float, float, float]]:
     known = {PHASES.get(name, name): each for name, each in run.seconds().items() if sum(each) > 0}
     total = run.total_seconds
     return [(name, median(each), sum(each), sum(each) / total) for name, each in known.items()]
-
-
-# What the template calls by name.
-FILTERS: tuple[Callable[..., Any], ...] = (
-    *(percent, plain, duration, shortened, folds, method_in_words, network_in_words),
-    *(summary, notices, figures, bags, instances, unsure_examples, phases, commands),
-)
