@@ -241,8 +241,8 @@ class Model:
         if path.is_dir():
             path = _model_of(Run(path))
         remedy = (
-            "Pass a file that Model.save or LLPClassifier.save wrote, or the folder of a run, which "
-            "apportion train or fit has created."
+            "Pass a file that Model.save or LLPClassifier.save wrote, or the folder of a run, "
+            "which apportion train or fit has created."
         )
         with opened(path, "model", framework="pt", remedy=remedy) as (file, header):
             weights = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
