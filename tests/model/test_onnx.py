@@ -496,7 +496,7 @@ def test_a_model_of_other_instances_or_classes_is_refused(tmp_path):
         write_onnx(nn.Linear(2, 2), path, parts=one, classes=["a", None])
     wrong: list[Any] = [{"shape": [2]}, part("text", 2), part("U3", 2), "x", part("int8", "x")]
     for one_of_them in wrong:
-        with pytest.raises(RunError, match=r"(?s)parts is .*Pass a mapping a part"):
+        with pytest.raises(RunError, match=r"(?s)parts is .*Pass one mapping per part"):
             write_onnx(nn.Linear(2, 2), path, parts=[one_of_them], classes="ab")
     with pytest.raises(RunError, match="parts is empty"):
         write_onnx(nn.Linear(2, 2), path, parts=[], classes="ab")

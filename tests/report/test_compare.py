@@ -62,5 +62,4 @@ def test_reasons_of_a_plan_are_not_among_the_differences(tmp_path):
         made_run(tmp_path / str(n), about={"plan": {"epochs": f"{n} (chosen)"}}, epochs=n)
         for n in (2, 3)
     ]
-    found = [row["option"] for row in differences(read_runs(runs))]
-    assert found == ["train.epochs"]
+    assert [option for option, _ in differences(read_runs(runs))] == ["train.epochs"]

@@ -98,8 +98,9 @@ def test_a_file_that_was_cut_short_is_refused_although_its_header_is_whole(path)
 
 
 def test_a_missing_file_is_named_with_the_remedy_of_the_caller(path):
-    with pytest.raises(RunError, match=re.escape(f"{path} is missing.\n  Train it.")):
-        read_header(path, "model", remedy="Train it.")
+    problem = re.escape(f"{path} does not exist.\n  Train it.")
+    with pytest.raises(RunError, match=problem), opened(path, "model", remedy="Train it."):
+        pass
 
 
 def test_the_room_is_read_without_torch_numba_or_pandas(path):

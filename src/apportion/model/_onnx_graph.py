@@ -54,7 +54,7 @@ class Instances:
         except (KeyError, TypeError, ValueError) as error:
             raise RunError(
                 f"parts is {parts!r}: {type(error).__name__} {error}.",
-                'Pass a mapping a part, such as {"shape": [3, 32, 32], "dtype": "uint8"}.',
+                'Pass one mapping per part, such as {"shape": [3, 32, 32], "dtype": "uint8"}.',
             ) from error
         if not parts:
             raise RunError("parts is empty.", "Describe at least one part of an instance.")
@@ -96,7 +96,7 @@ class Instances:
         return tuple(drawn)
 
     def trials(self) -> list[tuple[Tensor, ...]]:
-        """Batches to compare results on: none of the size that is exported."""
+        """Return batches to compare results on: none of the size that is exported."""
         length = self.shapes[0][-1] if self.free else 0
         lengths = (length, length // 2 + 1, 2 * length + 1) if self.free else (None,)
         return [self.batch(size, length) for size in (1, 5) for length in lengths]
@@ -134,7 +134,7 @@ class _FreePool(nn.Module):
 
 
 def on_cpu(model: nn.Module) -> nn.Module:
-    """A copy, in the layout in which convolutions on the CPU are sound in every torch."""
+    """Return a copy in the layout in which convolutions on the CPU are sound in every torch."""
     copied = copy.deepcopy(model)
     # mypy does not know this form, which torch documents
     copied.to("cpu", memory_format=torch.contiguous_format)  # type: ignore[call-overload]
@@ -142,7 +142,7 @@ def on_cpu(model: nn.Module) -> nn.Module:
 
 
 class Trial(NamedTuple):
-    """A batch, the probabilities that torch gives, and how far off others may be."""
+    """A batch, the probabilities that torch computes, and by how much others may differ."""
 
     batch: tuple[Tensor, ...]
     probabilities: Tensor
@@ -150,7 +150,7 @@ class Trial(NamedTuple):
 
 
 def try_on(model: nn.Module, batch: tuple[Tensor, ...], n_classes: int) -> Trial:
-    """See that a model takes a batch and gives what it should."""
+    """Check that a model takes a batch, and returns one logit per class."""
     shapes = " and ".join(f"{tuple(x.shape)} {str(x.dtype).removeprefix('torch.')}" for x in batch)
     try:
         with torch.no_grad():
@@ -162,7 +162,7 @@ def try_on(model: nn.Module, batch: tuple[Tensor, ...], n_classes: int) -> Trial
         ) from error
     if logits.shape != (len(batch[0]), n_classes):
         raise RunError(
-            f"the model gives logits of shape {tuple(logits.shape)} for a batch of "
+            f"the model returns logits of shape {tuple(logits.shape)} for a batch of "
             f"{len(batch[0])}, but there are {n_classes} classes.",
             "Pass the classes that it was trained on, in their order.",
         )
@@ -171,7 +171,7 @@ def try_on(model: nn.Module, batch: tuple[Tensor, ...], n_classes: int) -> Trial
 
 
 def graph_of(model: nn.Module, instances: Instances) -> Any:
-    """What a model, which is not needed any more, computes: as a ModelProto."""
+    """Return what a model, which may be changed, computes: a ModelProto."""
     axes = [{0: torch.export.Dim.DYNAMIC} for _ in instances.names]
     length = None
     if instances.free:
@@ -197,7 +197,7 @@ def graph_of(model: nn.Module, instances: Instances) -> Any:
     except Exception as error:
         raise RunError(
             f"torch cannot export the model: {brief(error)}",
-            "Let its forward be tensor operations alone, for a batch of any size: x.shape[0] in "
+            "Its forward must be tensor operations alone, for a batch of any size: x.shape[0] in "
             "place of len(x), and no branches on values.",
         ) from error
 
@@ -208,7 +208,7 @@ def brief(error: Exception) -> str:
 
 
 def label_graph(graph: Any, names: tuple[str, ...], about: Mapping[str, str]) -> None:
-    """Say what the graph is, and leave out what only says how torch made it, with paths."""
+    """Write into the graph what it is, and remove how torch made it, which names paths."""
     graph.doc_string = (
         f"Class probabilities of instances as they are stored ({', '.join(names)}). "
         f"Made with apportion {__version__}."
@@ -235,15 +235,12 @@ def label_graph(graph: Any, names: tuple[str, ...], about: Mapping[str, str]) ->
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep from the user what torch and onnxscript say on their own workings."""
-    loggers = [logging.getLogger(name) for name in ("torch", "onnxscript", "onnx_ir")]
-    levels = [logger.level for logger in loggers]
+    """Hide from the user what torch and onnxscript print and log about their own workings."""
+    disabled = logging.root.manager.disable
     with warnings.catch_warnings(), redirect_stdout(StringIO()), redirect_stderr(StringIO()):
         warnings.simplefilter("ignore")
+        logging.disable()
         try:
-            for logger in loggers:
-                logger.setLevel(logging.CRITICAL)
             yield
         finally:
-            for logger, level in zip(loggers, levels, strict=True):
-                logger.setLevel(level)
+            logging.disable(disabled)

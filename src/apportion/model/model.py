@@ -240,13 +240,10 @@ class Model:
         path = Path(path)
         if path.is_dir():
             path = _model_of(Run(path))
-        elif not path.exists():
-            raise RunError(
-                f"{path} does not exist.",
-                "Pass a file that Model.save wrote, or the folder of a run, which apportion train "
-                "or fit has created.",
-            )
-        remedy = "Pass a file that Model.save or LLPClassifier.save wrote, or the folder of a run."
+        remedy = (
+            "Pass a file that Model.save or LLPClassifier.save wrote, or the folder of a run, "
+            "which apportion train or fit has created."
+        )
         with opened(path, "model", framework="pt", remedy=remedy) as (file, header):
             weights = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
         made = _net(path, header.get("recipe"), net)

@@ -38,7 +38,7 @@ from torch import nn
 
 from apportion import __version__
 from apportion.errors import RunError
-from apportion.files import check_free
+from apportion.files import check_free, replacing, writing
 from apportion.model._onnx_graph import (
     Instances,
     Trial,
@@ -86,7 +86,7 @@ def write_onnx(
     path : path
         The file to write. Weights of more than 2 GB go to another one beside it, ``path.data``.
     parts : sequence of mappings
-        What one instance is, a mapping a part: ``{"shape": [3, 32, 32], "dtype": "uint8"}``.
+        What one instance is, one mapping per part: ``{"shape": [3, 32, 32], "dtype": "uint8"}``.
     classes : sequence
         The names of the C classes: texts, numbers or truth values.
     columns : Columns, optional
@@ -115,7 +115,12 @@ def write_onnx(
       Make it, or pass a path in another folder.
     """
     path = Path(path)
-    _check_place(path, force)
+    if not path.parent.is_dir():
+        raise RunError(
+            f"{path.parent}, the folder of {path.name}, does not exist.",
+            "Make it, or pass a path in another folder.",
+        )
+    check_free(path, force=force, error=RunError)
     onnx = _installed()
     instances = Instances(parts, model, columns)
     about = {"apportion": __version__, "classes": _as_json(classes)}
@@ -128,38 +133,24 @@ def write_onnx(
         graph = graph_of(copied, instances)
     label_graph(graph, instances.names, about)
 
-    try:
-        with TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
-            written = Path(folder) / path.name
-            weights = sum(len(tensor.raw_data) for tensor in graph.graph.initializer)
-            aside = {"save_as_external_data": True, "location": f"{path.name}.data"}
-            onnx.save_model(graph, written, **(aside if weights > ONE_FILE else {}))
-            _verify(onnx, written, instances.names, trials)
-            for file in sorted(Path(folder).iterdir(), reverse=True):  # the weights come first
-                _check_place(path.with_name(file.name), force)
-                _move(file, path.with_name(file.name))
-    except OSError as error:
-        raise RunError(
-            f"{path} cannot be written: {error.strerror or error}.",
-            "Make room on the disk, or pass a path in a folder that you may write to.",
-        ) from error
+    with writing(path, RunError), TemporaryDirectory(prefix=".", dir=path.parent) as folder:
+        written = Path(folder) / path.name
+        weights = sum(len(tensor.raw_data) for tensor in graph.graph.initializer)
+        aside = {"save_as_external_data": True, "location": f"{path.name}.data"}
+        onnx.save_model(graph, written, **(aside if weights > ONE_FILE else {}))
+        _verify(onnx, written, instances.names, trials)
+        for file in sorted(Path(folder).iterdir(), reverse=True):  # the weights come first
+            check_free(path.with_name(file.name), force=force, error=RunError)
+            with replacing(path.with_name(file.name), RunError) as beside:
+                file.replace(beside)
     return path
 
 
 # ------------------------------------------------------------------------------- what is asked for
 
 
-def _check_place(path: Path, force: bool) -> None:
-    if not path.parent.is_dir():
-        raise RunError(
-            f"{path.parent}, the folder of {path.name}, does not exist.",
-            "Make it, or pass a path in another folder.",
-        )
-    check_free(path, force=force, error=RunError)
-
-
 def _installed() -> Any:
-    """Give the module onnx, if it and what torch needs besides are installed."""
+    """Return the module onnx, if it and what torch needs besides are installed."""
     for name in ("onnx", "onnxscript"):
         try:
             with quiet():
@@ -178,7 +169,7 @@ def _as_json(classes: Sequence[Any]) -> str:
         if not isinstance(name, str | int | float):
             raise RunError(
                 f"class {name!r} is a {type(name).__name__}, which a file cannot keep.",
-                "Let class names be texts or numbers.",
+                "Class names must be texts or numbers.",
             )
     return json.dumps(plain)
 
@@ -187,7 +178,7 @@ def _as_json(classes: Sequence[Any]) -> str:
 
 
 def _verify(onnx: Any, path: Path, names: tuple[str, ...], trials: list[Trial]) -> None:
-    """See that a file computes what the model does; without onnxruntime, that it is sound."""
+    """Check that a file computes what the model does; without onnxruntime, that it is sound."""
     try:
         runtime: Any = import_module("onnxruntime")
     except ImportError:
@@ -203,20 +194,14 @@ def _verify(onnx: Any, path: Path, names: tuple[str, ...], trials: list[Trial]) 
     except Exception as error:
         raise RunError(
             f"onnxruntime does not run the exported model: {brief(error)}",
-            "Update onnxruntime; or let the model have no branches that depend on a batch's size.",
+            "Update onnxruntime, or remove branches of the model that depend on a batch's size.",
         ) from error
     for trial, probabilities in zip(trials, given, strict=True):
         off = float(np.abs(probabilities - trial.probabilities.numpy()).max())
         if not off <= trial.allowed:
             raise RunError(
-                f"the exported model gives probabilities that differ by {off:.2g} from torch's, "
+                f"the exported model returns probabilities that differ by {off:.2g} from torch's, "
                 f"on a batch of {len(trial.batch[0])}.",
-                "Let the model give the same every time in evaluation mode, and have no branches "
+                "In evaluation mode the model must compute the same every time, without branches "
                 "that depend on a batch's size.",
             )
-
-
-def _move(file: Path, place: Path) -> None:
-    with file.open("r+b") as written:
-        os.fsync(written.fileno())
-    file.replace(place)

@@ -11,22 +11,14 @@ from typing import Any
 from apportion import __version__
 from apportion.errors import RunError, count
 from apportion.files import check_free, replacing, writing
-from apportion.report.charts import bag_chart, calibration_chart, heat_map, worst
-from apportion.report.compare import compared, differences
+from apportion.report import words
+from apportion.report.charts import Worst, bag_chart, calibration_chart, heat_map, worst
+from apportion.report.compare import compared, differences, same_bags
 from apportion.report.curves import learning_curves, time_chart
+from apportion.report.drawing import Chart
 from apportion.report.examples import unsure_examples
 from apportion.report.read import SETS, RunRead, read_runs
-from apportion.report.words import (
-    PHASES,
-    commands,
-    duration,
-    listed,
-    notices,
-    percent,
-    plain,
-    shortened,
-    summary,
-)
+from apportion.report.words import PHASES, duration, listed, percent, plain, shortened
 from apportion.runs.run import Run
 
 __all__ = ["write_report"]
@@ -98,16 +90,19 @@ def page(runs: Sequence[RunRead]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"percent": percent, "plain": plain, "duration": duration}
-    environment.filters |= {"shortened": shortened, "folds": _folds}
+    of_words = (f for f in vars(words).values() if getattr(f, "__module__", "") == words.__name__)
+    environment.filters |= {function.__name__: function for function in of_words}
+    environment.filters |= {"folds": folds, "figures": figures, "bags": bags, "phases": phases}
+    environment.filters |= {"instances": instances, "unsure_examples": unsure_examples}
     several = len(runs) > 1
     return environment.get_template("page.html.j2").render(
-        title=_title([shortened(run.name, 40) for run in runs]),
+        title=title(runs),
         several=several,
         ended=any(run.evaluations for run in runs),
-        runs=[_run(run, number) for number, run in enumerate(runs, start=1)],
-        compared=compared(runs) if several else None,
-        differences=differences(runs) if several else [],
+        runs=runs,
+        comparable=same_bags(runs),
+        compared=compared(runs),
+        differences=differences(runs),
         curves=learning_curves(runs),
         time=time_chart(runs),
         version=__version__,
@@ -115,39 +110,20 @@ def page(runs: Sequence[RunRead]) -> str:
     )
 
 
-def _title(names: Sequence[str]) -> str:
+def title(runs: Sequence[RunRead]) -> str:
+    """Return the title of the page."""
+    names = [shortened(run.name, 40) for run in runs]
     if len(names) == 1:
         return f"Run {names[0]}"
     return f"Runs {listed(names)}" if len(names) <= 4 else f"{len(names)} runs"
 
 
-def _folds(text: str, most: int = 18) -> str:
+def folds(text: str, most: int = 18) -> str:
     """Return the class of a cell: only long names are broken into lines."""
     return "nowrap" if len(text) <= most else "name"
 
 
-def _run(run: RunRead, number: int) -> dict[str, Any]:
-    """Return all that the page says of one run."""
-    return {
-        "name": run.name,
-        "number": number,
-        "folder": str(run.folder),
-        "summary": summary(run),
-        "notices": notices(run),
-        "figures": _figures(run),
-        "bags": _bags(run, number),
-        "instances": _instances(run, number),
-        "examples": unsure_examples(run),
-        "phases": _phases(run),
-        "total_seconds": run.total_seconds,
-        "plan": run.config.get("plan", {}),
-        "config": run.config_text,
-        "resolved": run.config.get("resolved", {}),
-        "commands": commands(run),
-    }
-
-
-def _figures(run: RunRead) -> list[tuple[str, str, str]]:
+def figures(run: RunRead) -> list[tuple[str, str, str]]:
     """Return the numbers to see first: what, how much, and a remark."""
     found: list[tuple[str, str, str]] = []
     for of, name in SETS.items():
@@ -168,19 +144,17 @@ def _figures(run: RunRead) -> list[tuple[str, str, str]]:
     return found
 
 
-def _bags(run: RunRead, number: int) -> list[dict[str, Any]]:
+def bags(run: RunRead) -> list[tuple[str, Chart, list[Worst]]]:
+    """Return each set of bags with its chart and its worst bags."""
+    found = [(of, run.evaluations[of]) for of in SETS if of in run.evaluations]
+    name = f"bags-{run.number}"
     return [
-        {
-            "of": of,
-            "chart": bag_chart(f"bags-{number}-{of}", of, run.evaluations[of], run.classes),
-            "worst": worst(run.evaluations[of], run.classes),
-        }
-        for of in SETS
-        if of in run.evaluations
+        (of, bag_chart(f"{name}-{of}", of, own, run.classes), worst(own, run.classes))
+        for of, own in found
     ]
 
 
-def _instances(run: RunRead, number: int) -> dict[str, Any] | None:
+def instances(run: RunRead) -> dict[str, Any] | None:
     """Return calibration and confusion, if the truth is known."""
     of = run.with_truth
     if of is None:
@@ -188,29 +162,18 @@ def _instances(run: RunRead, number: int) -> dict[str, Any] | None:
     confusion, calibration = run.evaluations[of].confusion, run.evaluations[of].calibration
     if confusion is None or calibration is None:
         return None
-    few = len(run.classes) <= MOST_NUMBERS
-    name = f"confusion-{number}"
+    few, name = len(run.classes) <= MOST_NUMBERS, f"confusion-{run.number}"
     rows = zip(run.classes, confusion.tolist(), strict=True)
     return {
         "of": of,
-        "calibration": calibration_chart(f"calibration-{number}", of, calibration),
+        "calibration": calibration_chart(f"calibration-{run.number}", of, calibration),
         "heat_map": None if few else heat_map(name, of, confusion, run.classes),
         "confusion": [(label, row, max(sum(row), 1)) for label, row in rows],
-        "classes": list(run.classes),
-        "accuracy": run.accuracy(of),
-        "n_instances": int(confusion.sum()),
     }
 
 
-def _phases(run: RunRead) -> list[dict[str, Any]]:
+def phases(run: RunRead) -> list[tuple[str, float, float, float]]:
+    """Return the name of each phase, its median and total seconds, and its share of the total."""
+    known = {PHASES.get(name, name): each for name, each in run.seconds().items() if sum(each) > 0}
     total = run.total_seconds
-    return [
-        {
-            "name": PHASES.get(name, name),
-            "total": sum(each),
-            "median": median(each),
-            "share": sum(each) / total,
-        }
-        for name, each in run.seconds().items()
-        if sum(each) > 0
-    ]
+    return [(name, median(each), sum(each), sum(each) / total) for name, each in known.items()]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,14 +22,12 @@ from apportion.report.drawing import (
     key,
     ring,
 )
-from apportion.report.read import SETS, variations
+from apportion.report.read import SETS
 from apportion.report.words import percent, shortened
 from apportion.runs.evaluation import Evaluation
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-__all__ = ["bag_chart", "calibration_chart", "calibration_error", "heat_map", "worst"]
 
 Floats = NDArray[np.float64]
 
@@ -39,8 +36,7 @@ NAMED = 3  # bags that the chart names
 HEAT = (0.18, 0.5, 0.72)  # a blue that stands out on light and dark paper
 
 
-@dataclass(frozen=True)
-class Worst:
+class Worst(NamedTuple):
     """A bag whose predicted proportions are far from the given ones."""
 
     bag: str
@@ -51,16 +47,21 @@ class Worst:
     predicted: float
 
 
+def variations(evaluation: Evaluation) -> Floats:
+    """Return the total variation of given and predicted proportions, one value per bag."""
+    found: Floats = np.abs(evaluation.given - evaluation.predicted).sum(axis=1) / 2
+    return found
+
+
 def worst(evaluation: Evaluation, classes: Sequence[str], most: int = 8) -> list[Worst]:
     """List the bags of largest total variation, the worst first."""
     far = np.nan_to_num(variations(evaluation))
     found = []
     for bag in np.argsort(-far, kind="stable")[:most].tolist():
-        given, predicted = evaluation.given[bag], evaluation.predicted[bag]
-        c = int(np.argmax(np.abs(given - predicted)))
+        given, predicted = evaluation.given[bag].tolist(), evaluation.predicted[bag].tolist()
+        c = int(np.argmax(np.abs(evaluation.given[bag] - evaluation.predicted[bag])))
         name, size = str(evaluation.ids[bag]), int(evaluation.sizes[bag])
-        gap = float(given[c]), float(predicted[c])
-        found.append(Worst(name, size, float(far[bag]), classes[c], *gap))
+        found.append(Worst(name, size, float(far[bag]), classes[c], given[c], predicted[c]))
     return found
 
 
@@ -100,16 +101,14 @@ def bag_chart(name: str, of: str, evaluation: Evaluation, classes: Sequence[str]
 
 
 def _square(axes: Axes, limit: float = 1.0) -> None:
-    """Give both axes the same scale, few ticks and a diagonal."""
-    from matplotlib.ticker import FuncFormatter, MaxNLocator
-
+    """Draw both axes to the same scale, with few ticks and a diagonal."""
     margin = 0.02 * limit
     axes.set(xlim=(-margin, limit + margin), ylim=(-margin, limit + margin))
     axes.grid(True, axis="both")
     axes.plot([0, limit], [0, limit], color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 5, 10]))
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.locator_params(nbins=5, steps=[1, 2, 5, 10])
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_major_formatter("{x:g}")
 
 
 def _dots(axes: Axes, series: int, x: Floats, y: Floats) -> None:
@@ -138,48 +137,33 @@ def _dots(axes: Axes, series: int, x: Floats, y: Floats) -> None:
 
 def _name(axes: Axes, bags: Sequence[Worst]) -> None:
     """Ring the worst bags and name them, on their side of the diagonal and away from it."""
+    line = {"arrowstyle": "-", "color": MUTED, "linewidth": 0.8, "shrinkB": 5}
     for above in (True, False):
         own = [bag for bag in bags if (bag.predicted > bag.given) == above]
         own.sort(key=lambda bag: bag.predicted, reverse=above)  # so that no lines cross
-        for line, bag in enumerate(own):
+        x, side, towards = (0.02, "left", 1) if above else (0.98, "right", 0)
+        for n, bag in enumerate(own):
             height, away = own[0].predicted / axes.get_ylim()[1], 0.15 + 0.055 * len(own)
-            height = min(height + away, 0.97) if above else max(height - away, 0.03)
+            y = min(height + away, 0.97) if above else max(height - away, 0.03)
             ring(axes, bag.given, bag.predicted)
             axes.annotate(
                 shortened(bag.bag if len(bag.bag) > 4 else f"bag {bag.bag}", 16),
                 (bag.given, bag.predicted),
-                xytext=(0.02, height - 0.055 * line) if above else (0.98, height + 0.055 * line),
+                xytext=(x, y - 0.055 * n if above else y + 0.055 * n),
                 textcoords="axes fraction",
-                ha="left" if above else "right",
+                ha=side,
                 va="center",
-                arrowprops={
-                    "arrowstyle": "-",
-                    "color": MUTED,
-                    "linewidth": 0.8,
-                    "shrinkB": 5,
-                    "relpos": (1, 0.5) if above else (0, 0.5),
-                },
+                arrowprops={**line, "relpos": (towards, 0.5)},
                 zorder=6,
             )
-
-
-def calibration_error(calibration: Floats) -> float:
-    """Average over the instances how far confidence and accuracy of their bin are apart (ECE).
-
-    Examples
-    --------
-    >>> round(calibration_error(np.array([[10, 6.0, 6.0], [30, 27.0, 21.0]])), 6)
-    0.15
-    """
-    total = calibration[:, 0].sum()
-    return float(np.abs(calibration[:, 1] - calibration[:, 2]).sum() / total) if total else 0.0
 
 
 def calibration_chart(name: str, of: str, calibration: Floats) -> Chart:
     """Draw how often predictions of some confidence are right, and how many there are."""
     bins, filled = len(calibration), calibration[:, 0] > 0
     instances, confidence, right = calibration[filled].T
-    error, total = calibration_error(calibration), int(instances.sum())
+    total = int(instances.sum())
+    error = float(np.abs(confidence - right).sum()) / total  # known as ECE
     with canvas(SQUARE, SQUARE, bottom=BOTTOM + 70, top=TITLE) as (figure, upper):
         _square(upper)
         x, y = confidence / instances, right / instances

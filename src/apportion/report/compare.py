@@ -9,46 +9,30 @@ from typing import Any
 import numpy as np
 
 from apportion.report.read import SETS, RunRead
-from apportion.report.words import duration, method_in_words, network_in_words, percent, plain
+from apportion.report.words import duration, percent, plain
 
-__all__ = ["compared", "differences"]
+MEASURES: tuple[tuple[str, Callable[..., float | None], Callable[..., str], Any], ...] = (
+    ("error", RunRead.error, plain, min),
+    ("accuracy", RunRead.accuracy, percent, max),
+)
 
 
-def compared(runs: Sequence[RunRead]) -> dict[str, Any]:
-    """Return a table of runs: a header, and one row per run with the best values marked.
+def compared(runs: Sequence[RunRead]) -> list[tuple[str, list[tuple[str, bool]]]]:
+    """Return the columns of a table of runs: a title, and per run a text and whether it is best.
 
     A column that no run fills is left out. The best is marked only if all runs have the value, on
     the same bags, and not all the same one.
     """
     comparable = same_bags(runs)
-    columns: list[tuple[str, list[float | None], Callable[..., str], Callable[..., float] | None]]
-    columns = [
-        *((f"{name} error", [run.error(of) for run in runs], plain, min)
-          for of, name in SETS.items()),
-        *((f"{name} accuracy", [run.accuracy(of) for run in runs], percent, max)
-          for of, name in SETS.items()),
-        ("time", [run.total_seconds for run in runs], duration, None),
-    ]  # fmt: skip
-    columns = [column for column in columns if any(v is not None for v in column[1])]
-    rows = [
-        {
-            "name": run.name,
-            "number": number + 1,
-            "method": method_in_words(run.config, brief=True),
-            "network": network_in_words(run) or "–",
-            "epochs": f"{run.epochs:,}" + ("" if run.is_finished else f" of {run.epochs_wanted:,}"),
-            "selected": f"{run.selected['epoch']:,}" if run.is_validated else "last",
-            "cells": [
-                {
-                    "text": write(values[number]),
-                    "best": comparable and _is_best(values, number, best),
-                }
-                for _, values, write, best in columns
-            ],
-        }
-        for number, run in enumerate(runs)
-    ]
-    return {"header": [column[0] for column in columns], "rows": rows, "comparable": comparable}
+    columns = []
+    for what, measure, write, best in MEASURES:
+        for of, name in SETS.items():
+            values = [measure(run, of) for run in runs]
+            marked = comparable and None not in values and len(set(values)) > 1
+            cells = [(write(value), marked and value == best(values)) for value in values]
+            if any(value is not None for value in values):
+                columns.append((f"{name} {what}", cells))
+    return [*columns, ("time", [(duration(run.total_seconds), False) for run in runs])]
 
 
 def same_bags(runs: Sequence[RunRead]) -> bool:
@@ -66,15 +50,7 @@ def same_bags(runs: Sequence[RunRead]) -> bool:
     )
 
 
-def _is_best(
-    values: Sequence[float | None], number: int, best: Callable[..., float] | None
-) -> bool:
-    if best is None or None in values or len(set(values)) < 2:
-        return False
-    return values[number] == best(values)
-
-
-def differences(runs: Sequence[RunRead]) -> list[dict[str, Any]]:
+def differences(runs: Sequence[RunRead]) -> list[tuple[str, list[str]]]:
     """List the options that are not the same in all runs.
 
     Examples
@@ -83,7 +59,7 @@ def differences(runs: Sequence[RunRead]) -> list[dict[str, Any]]:
     >>> def run(**options):
     ...     return RunRead("a", Path("a"), {"train": options}, "", [], [], {}, None, {})
     >>> differences([run(epochs=5, seed=0), run(epochs=9, seed=0)])
-    [{'option': 'train.epochs', 'values': ['5', '9']}]
+    [('train.epochs', ['5', '9'])]
     """
     flat = [
         {
@@ -96,7 +72,7 @@ def differences(runs: Sequence[RunRead]) -> list[dict[str, Any]]:
     ]
     names = dict.fromkeys(name for options in flat for name in options)
     rows = [(name, [_written(options.get(name)) for options in flat]) for name in names]
-    return [{"option": name, "values": values} for name, values in rows if len(set(values)) > 1]
+    return [(name, values) for name, values in rows if len(set(values)) > 1]
 
 
 def _written(value: Any) -> str:

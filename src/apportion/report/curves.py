@@ -8,9 +8,8 @@ labels played: only its shape means something.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from statistics import median
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,8 +33,6 @@ from apportion.runs.evaluation import Evaluation
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-__all__ = ["bound_shape", "learning_curves", "log_labelings", "time_chart"]
 
 Floats = NDArray[np.float64]
 
@@ -73,71 +70,79 @@ def learning_curves(runs: Sequence[RunRead]) -> list[Chart]:
     return [chart for chart in (*charts, _regret(runs)) if chart is not None]
 
 
-def _curves(
-    runs: Sequence[RunRead], title: str, caption: str, curves: dict[str, str]
-) -> Chart | None:
+class Line(NamedTuple):
+    """One value per epoch, NaN where there is none."""
+
+    label: str  # in the legend, if any
+    series: int
+    values: Floats
+
+    def told(self, write: Callable[[float], str] = "{:.4f}".format) -> str:
+        """Describe the line in words."""
+        known = self.values[np.isfinite(self.values)]
+        ends = f"{write(known[0])} in the first epoch, {write(known[-1])} in the last"
+        return f"{self.label}: {ends}" if self.label else ends
+
+
+def _lines(runs: Sequence[RunRead], curves: Mapping[str, str]) -> list[Line]:
+    """Return the curves that there are: of several runs the lines of a run look the same."""
     several = len(runs) > 1
-    lines = {
-        (run.name if several else label, r if several else c): run.curve(name)
+    lines = [
+        Line(run.name if several else label, r if several else c, run.curve(name))
         for r, run in enumerate(runs)
         for c, (name, label) in enumerate(curves.items())
-    }
-    lines = {line: values for line, values in lines.items() if len(values)}
+    ]
+    return [line for line in lines if len(line.values)]
+
+
+def _curves(
+    runs: Sequence[RunRead], title: str, caption: str, curves: Mapping[str, str]
+) -> Chart | None:
+    lines = _lines(runs, curves)
     if not lines:
         return None
     shares = not curves.keys() & {"loss", "valid_error", "test_error"}
-    write = percent if shares else "{:.4f}".format
-    told, keys = [], []
+    told = [line.told(percent) if shares else line.told() for line in lines]
     with canvas() as (figure, axes):
-        for (label, series), values in lines.items():
-            _plot(axes, values, **look(series))
-            keys += [key(label, series)] if label else []
-            known = values[np.isfinite(values)]
-            line = f"{write(float(known[0]))} in the first epoch, {write(float(known[-1]))} in the "
-            told.append(f"{label}: {line}last".removeprefix(": "))
+        keys = _draw(axes, lines, shares=shares)
         if "valid_error" in curves:
             caption += _mark_selected(axes, runs)
-        _finish(axes, shares=shares)
         if "accuracy" in title.lower():
             axes.set_ylim(0, 1)
         svg = as_svg(figure, title, f"{title} by epoch. {'; '.join(told)}.")
     return Chart(title, svg, caption, keys)
 
 
-def _plot(axes: Axes, values: Any, **options: Any) -> None:
-    marker = "o" if len(values) == 1 else ""
-    axes.plot(range(1, len(values) + 1), values, marker=marker, **options)
-
-
-def _finish(axes: Axes, *, shares: bool = False) -> None:
-    """Begin the vertical axis at 0 or below, and give both axes few and round ticks."""
-    from matplotlib.ticker import FuncFormatter, MaxNLocator
-
+def _draw(axes: Axes, lines: Sequence[Line], *, shares: bool = False) -> list[Key]:
+    """Draw lines with few and round ticks, upwards from 0 or below; return their legend."""
+    for line in lines:
+        marker = "o" if len(line.values) == 1 else ""
+        epochs = range(1, len(line.values) + 1)
+        axes.plot(epochs, line.values, marker=marker, **look(line.series))
     axes.set_xlabel("epoch")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6, min_n_ticks=1))
-    axes.yaxis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 2.5, 5, 10]))
+    axes.locator_params("x", integer=True, nbins=6, min_n_ticks=1)
+    axes.locator_params("y", nbins=5)
     last = axes.dataLim.x1
     axes.set_xlim(1 - 0.015 * last, last * 1.015)
     low, high = axes.get_ylim()
     axes.set_ylim(low if axes.dataLim.y0 < 0 else 0, max(high, 1e-9))
     if shares:
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g}%"))
+        axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g}%")
+    return [key(line.label, line.series) for line in lines if line.label]
 
 
 def _mark_selected(axes: Axes, runs: Sequence[RunRead]) -> str:
     """Draw a ring around each selected epoch; return what a caption says of them."""
-    selected = [(r, run, run.selected) for r, run in enumerate(runs) if run.is_validated]
-    alone = len(runs) == 1
-    for r, _, record in selected:
-        colour = INK if alone else SERIES[r % len(SERIES)]
-        ring(axes, record["epoch"], float(record["valid_error"]), colour)
+    selected = [run for run in runs if run.is_validated]
+    for run in selected:
+        colour = INK if len(runs) == 1 else SERIES[(run.number - 1) % len(SERIES)]
+        ring(axes, run.selected["epoch"], float(run.selected["valid_error"]), colour)
     if not selected:
         return ""
-    if not alone:
-        epochs = ", ".join(f"{run.name} {record['epoch']:,}" for _, run, record in selected)
+    if len(runs) > 1:
+        epochs = ", ".join(f"{run.name} {run.selected['epoch']:,}" for run in selected)
         return f" Rings: the selected epochs ({epochs})."
-    (_, run, record) = selected[0]
-    epoch, error = record["epoch"], float(record["valid_error"])
+    epoch, error = run.selected["epoch"], float(run.selected["valid_error"])
     share = (epoch - 1) / max(run.epochs - 1, 1)
     low = error < 0.25 * axes.get_ylim()[1]
     axes.annotate(
@@ -154,26 +159,24 @@ def _mark_selected(axes: Axes, runs: Sequence[RunRead]) -> str:
 def time_chart(runs: Sequence[RunRead]) -> Chart | None:
     """Draw the seconds of each epoch: by phase for one run, in all for several."""
     if len(runs) == 1:
-        lines = [(PHASES.get(name, name), each) for name, each in runs[0].seconds().items()]
+        each = [(PHASES.get(name, name), of_phase) for name, of_phase in runs[0].seconds().items()]
     else:
-        every = ((run.name, zip(*run.seconds().values(), strict=True)) for run in runs)
-        lines = [(name, [sum(epoch) for epoch in epochs]) for name, epochs in every]
-    shown = [(n, name, each) for n, (name, each) in enumerate(lines) if sum(each) > 0]
-    if not shown:
+        each = [(run.name, np.sum([*run.seconds().values()], axis=0)) for run in runs]
+    lines = [Line(name, n, np.array(seconds)) for n, (name, seconds) in enumerate(each)]
+    lines = [line for line in lines if line.values.sum() > 0]
+    if not lines:
         return None
-    usual = max(float(np.quantile(each, 0.95)) for _, _, each in shown)
-    slowest = max(max(each) for _, _, each in shown)
+    usual = max(float(np.quantile(line.values, 0.95)) for line in lines)
+    slowest = max(float(line.values.max()) for line in lines)
     caption = "Seconds of each epoch."
     with canvas() as (figure, axes):
-        for number, _, each in shown:
-            _plot(axes, each, **look(number))
-        _finish(axes)
+        keys = _draw(axes, lines)
         if slowest > 2.5 * usual > 0:
             axes.set_ylim(0, 1.5 * usual)
             caption += f" The slowest took {duration(slowest)}, which is beyond the chart."
-        middle = "; ".join(f"{name}: median {duration(median(each))}" for _, name, each in shown)
-        svg = as_svg(figure, "time", f"Seconds of each epoch. {middle}.")
-    return Chart("Seconds per epoch", svg, caption, [key(name, n) for n, name, _ in shown])
+        middle = (f"{line.label}: median {duration(np.median(line.values))}" for line in lines)
+        svg = as_svg(figure, "time", f"Seconds of each epoch. {'; '.join(middle)}.")
+    return Chart("Seconds per epoch", svg, caption, keys)
 
 
 # -------------------------------------------------------------------------------------- regret
@@ -204,38 +207,33 @@ def bound_shape(evaluation: Evaluation, epochs: Floats) -> Floats:
 
 
 def _regret(runs: Sequence[RunRead]) -> Chart | None:
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+    from matplotlib.ticker import LogLocator
 
-    lines = {(n, run): run.curve("regret") for n, run in enumerate(runs)}
-    lines = {line: values for line, values in lines.items() if len(values)}
+    lines = _lines(runs, {"regret": "realised"})
     if not lines:
         return None
-    several, keys, told = len(runs) > 1, [], []
-    known = np.concatenate([values[np.isfinite(values)] for values in lines.values()])
+    known = np.concatenate([line.values[np.isfinite(line.values)] for line in lines])
     logarithmic = bool((known > 0).all()) and len(known) > len(lines)
-    bounded = [run for _, run in lines if "train" in run.evaluations and logarithmic]
+    own = [runs[line.series] for line in lines]
+    bounded = [run for run in own if "train" in run.evaluations and logarithmic]
     with canvas() as (figure, axes):
         for run in bounded:
             some = np.unique(np.geomspace(1, run.epochs, 60).round())
             bound = bound_shape(run.evaluations["train"], some)
             axes.plot(some, bound, color=MUTED, linestyle=(0, (1, 3)))
-        for (number, run), values in lines.items():
-            _plot(axes, values, **look(number))
-            keys.append(key(run.name if several else "realised", number))
-            last = float(values[np.isfinite(values)][-1])
-            told.append(f"{run.name + ': ' if several else ''}{last:.4f} in the last epoch")
-        _finish(axes)
+        keys = _draw(axes, lines)
         if logarithmic:
             axes.set(xscale="log", yscale="log")
             axes.autoscale()
+            axes.minorticks_off()
             for axis in (axes.xaxis, axes.yaxis):
                 low, high = axis.get_view_interval()
                 decades = np.log10(high / low)
                 subs = (1,) if decades > 3 else (1, 2, 5) if decades > 0.8 else (1, 2, 3, 4, 6, 8)
                 axis.set_major_locator(LogLocator(subs=subs))
-                axis.set_minor_locator(NullLocator())
-                axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        svg = as_svg(figure, "regret", f"Regret per instance and epoch. {'; '.join(told)}.")
+                axis.set_major_formatter("{x:g}")
+        told = "; ".join(line.told() for line in lines)
+        svg = as_svg(figure, "regret", f"Regret per instance and epoch. {told}.")
     caption = (
         "What the labels cost above the best fixed labels in hindsight, per instance and epoch"
         + (", on logarithmic axes." if logarithmic else ".")

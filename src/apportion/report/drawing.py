@@ -21,21 +21,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = [
-    "INK",
-    "MUTED",
-    "SERIES",
-    "SQUARE",
-    "Chart",
-    "Key",
-    "add_axes",
-    "as_svg",
-    "canvas",
-    "key",
-    "look",
-    "ring",
-]
-
 INK, MUTED, GRID = "#010203", "#010204", "#010205"
 SERIES = tuple(f"#0102f{number}" for number in range(1, 9))
 WIDTH, HEIGHT, SQUARE = 340, 220, 330  # of a chart, in pixels at its natural size: that of a phone
@@ -70,8 +55,6 @@ _STYLE: dict[str, Any] = {
     "xaxis.labellocation": "right",
     "xtick.color": MUTED,
     "ytick.color": MUTED,
-    "xtick.labelsize": 11,
-    "ytick.labelsize": 11,
     "xtick.major.size": 4,
     "ytick.major.size": 0,
     "lines.linewidth": 1.8,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from markupsafe import Markup
@@ -15,9 +14,7 @@ from numpy.typing import NDArray
 from apportion.bags.columns import Columns
 from apportion.report.read import RunRead
 from apportion.report.words import percent
-from apportion.runs.evaluation import Evaluation, Unsure
-
-__all__ = ["Example", "Examples", "decoded", "picture", "trace", "unsure_examples"]
+from apportion.runs.evaluation import Unsure
 
 Array = NDArray[Any]
 
@@ -26,33 +23,24 @@ MOST_CHANNELS = 4  # of a signal
 MOST_PIXELS = 96  # in either direction
 
 
-@dataclass(frozen=True)
-class Example:
+class Example(NamedTuple):
     """An instance, what the model says of it, and the truth where it is known."""
 
     bag: str
     row: int
     guesses: Sequence[tuple[str, str]]  # the two likeliest classes with their probabilities
     truth: str | None
-    picture: str = ""  # the data URL of a PNG
-    trace: str = ""  # an SVG element
-    values: Sequence[str] = ()
-
-    @property
-    def guessed(self) -> str:
-        """The two likeliest classes, in words."""
-        return " or ".join(f"{label} {share}" for label, share in self.guesses)
+    shown: Any  # the data URL of a picture, the SVG element of a signal, or the values of a row
 
 
-@dataclass(frozen=True)
-class Examples:
+class Examples(NamedTuple):
     """Examples of one set of bags, and how they are shown."""
 
     of: str  # "train", "valid" or "test"
     kind: str  # "images", "signals" or "table"
-    items: Sequence[Example]
-    header: Sequence[tuple[str, bool]] = field(default=())  # a table's columns; whether numbers
+    shown: Sequence[Example]
     remark: str = ""
+    header: Sequence[tuple[str, bool]] = ()  # a table's columns; whether numbers
 
 
 def unsure_examples(run: RunRead) -> Examples | None:
@@ -60,44 +48,36 @@ def unsure_examples(run: RunRead) -> Examples | None:
     of = run.held_out
     if of is None or not len(run.evaluations[of].unsure.rows) or not run.evaluations[of].unsure.x:
         return None
-    evaluation = run.evaluations[of]
-    x, axes = evaluation.unsure.x, evaluation.unsure.x[0].ndim
-    kind = run.config.get("data", {}).get("kind")
-    if axes == 4 or (axes == 3 and kind == "images"):
-        images = [{"picture": picture(image)} for image in _scaled(_channels_last(x[0]))]
-        return Examples(of, "images", _items(run, evaluation, images))
+    unsure = run.evaluations[of].unsure
+    x, axes = unsure.x, unsure.x[0].ndim
+    if axes == 4 or (axes == 3 and run.config.get("data", {}).get("kind") == "images"):
+        images = [picture(image) for image in _scaled(_channels_last(x[0]))]
+        return Examples(of, "images", _examples(run, of, images))
     if axes == 3:
         lengths = x[1] if len(x) > 1 and x[1].ndim == 1 else np.full(len(x[0]), x[0].shape[2])
         pairs = zip(x[0], lengths.tolist(), strict=True)
-        traces = [{"trace": trace(signal[:, : max(int(n), 1)])} for signal, n in pairs]
+        traces = [trace(signal[:, : max(int(n), 1)]) for signal, n in pairs]
         remark = _first(MOST_CHANNELS, x[0].shape[1], "channels")
-        return Examples(of, "signals", _items(run, evaluation, traces), remark=remark)
-    header, rows = decoded(evaluation.unsure, run.columns)
-    values = [{"values": row[:MOST_COLUMNS]} for row in rows]
+        return Examples(of, "signals", _examples(run, of, traces), remark)
+    names, rows = decoded(unsure, run.columns)
     texts = () if run.columns is None else run.columns.categorical
-    shown = [(name, name not in texts) for name in header[:MOST_COLUMNS]]
-    remark = _first(MOST_COLUMNS, len(header), "columns")
-    return Examples(of, "table", _items(run, evaluation, values), shown, remark)
+    header = [(name, name not in texts) for name in names[:MOST_COLUMNS]]
+    remark = _first(MOST_COLUMNS, len(names), "columns")
+    values = [row[:MOST_COLUMNS] for row in rows]
+    return Examples(of, "table", _examples(run, of, values), remark, header)
 
 
 def _first(most: int, n: int, what: str) -> str:
     return f"The first {most} of {n:,} {what}." if n > most else ""
 
 
-def _items(run: RunRead, evaluation: Evaluation, shown: Sequence[dict[str, Any]]) -> list[Example]:
-    unsure, found = evaluation.unsure, []
+def _examples(run: RunRead, of: str, shown: Sequence[Any]) -> list[Example]:
+    ids, unsure, found = run.evaluations[of].ids, run.evaluations[of].unsure, []
     for k, own in enumerate(shown):
         likeliest = np.argsort(-unsure.confidence[k], kind="stable")[:2].tolist()
-        truth = None if unsure.truth is None else int(unsure.truth[k])
-        found.append(
-            Example(
-                bag=str(evaluation.ids[int(unsure.bags[k])]),
-                row=int(unsure.rows[k]),
-                guesses=[(run.classes[c], percent(unsure.confidence[k, c])) for c in likeliest],
-                truth=None if truth is None else run.classes[truth],
-                **own,
-            )
-        )
+        guesses = [(run.classes[c], percent(unsure.confidence[k, c])) for c in likeliest]
+        truth = None if unsure.truth is None else run.classes[unsure.truth[k]]
+        found.append(Example(str(ids[unsure.bags[k]]), int(unsure.rows[k]), guesses, truth, own))
     return found
 
 
@@ -130,16 +110,11 @@ def picture(image: NDArray[np.uint8]) -> str:
     >>> picture(np.zeros((2, 2, 1), np.uint8))[:28]
     'data:image/png;base64,iVBORw'
     """
-    from matplotlib.image import imsave
+    from PIL import Image  # which matplotlib needs, too
 
-    step = max(1, -(-max(image.shape[:2]) // MOST_PIXELS))
-    if step > 1:
-        height, width = (n // step * step for n in image.shape[:2])
-        blocks = image[:height, :width].reshape(height // step, step, width // step, step, -1)
-        image = np.rint(blocks.mean(axis=(1, 3))).astype(np.uint8)
-    colours = np.repeat(image, 3, axis=2) if image.shape[2] == 1 else image
+    drawn = Image.fromarray(image[..., 0] if image.shape[2] == 1 else image)
     file = io.BytesIO()
-    imsave(file, np.ascontiguousarray(colours), format="png", metadata={"Software": ""})
+    drawn.reduce(-(-max(drawn.size) // MOST_PIXELS)).save(file, "PNG")
     return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode("ascii")
 
 
@@ -206,7 +181,6 @@ def _short(value: Any) -> str:
     number = float(value) + 0.0  # no −0
     if not np.isfinite(number):
         return "–"
-    digits = ",.0f" if number.is_integer() and abs(number) < 1e15 else ".4g"
-    if not number.is_integer() and 1000 <= abs(number) < 1e15:
-        digits = ",.1f"
+    whole = ",.0f" if number.is_integer() else ",.1f" if abs(number) >= 1000 else ".4g"
+    digits = whole if abs(number) < 1e15 else ".4g"
     return f"{number:{digits}}".replace("-", "−")

@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 
 from apportion.bags.columns import Columns
 from apportion.errors import RunError
+from apportion.metrics import proportion_error
 from apportion.runs.evaluation import Evaluation, read_evaluations
 from apportion.runs.header import RESTORE, columns_of, read_header
 from apportion.runs.run import Run
-
-__all__ = ["SETS", "RunRead", "read_run", "read_runs", "variations"]
 
 SETS = {"test": "test", "valid": "validation", "train": "training"}  # the most telling first
 
@@ -36,6 +35,7 @@ class RunRead:
     evaluations: Mapping[str, Evaluation]  # of "train", "valid" and "test", those there are
     columns: Columns | None  # of a table
     recipe: Mapping[str, Any]  # of a network of this library
+    number: int = 1  # on the page
 
     @property
     def epochs(self) -> int:
@@ -119,7 +119,7 @@ class RunRead:
         evaluation = self.evaluations.get(of)
         if evaluation is None:
             return self._logged(f"{of}_error")
-        found = float(np.mean(variations(evaluation)))
+        found = proportion_error(evaluation.given, evaluation.predicted)
         return found if math.isfinite(found) else None
 
     def _logged(self, name: str) -> float | None:
@@ -132,13 +132,7 @@ class RunRead:
         if evaluation is None or train is None:
             return None
         mean = np.average(train.given, axis=0, weights=train.sizes)
-        return float(np.abs(evaluation.given - mean).sum(axis=1).mean() / 2)
-
-
-def variations(evaluation: Evaluation) -> NDArray[np.float64]:
-    """Return the total variation of given and predicted proportions, one value per bag."""
-    found: NDArray[np.float64] = np.abs(evaluation.given - evaluation.predicted).sum(axis=1) / 2
-    return found
+        return proportion_error(evaluation.given, mean)
 
 
 def read_runs(folders: Sequence[str | PathLike[str]]) -> list[RunRead]:
@@ -146,12 +140,12 @@ def read_runs(folders: Sequence[str | PathLike[str]]) -> list[RunRead]:
     paths = [Path(folder) for folder in folders]
     names = [path.resolve().name for path in paths]
     return [
-        read_run(path, name if names.count(name) == 1 else str(path))
-        for path, name in zip(paths, names, strict=True)
+        read_run(path, name if names.count(name) == 1 else str(path), number)
+        for number, (path, name) in enumerate(zip(paths, names, strict=True), start=1)
     ]
 
 
-def read_run(folder: Path, name: str) -> RunRead:
+def read_run(folder: Path, name: str, number: int = 1) -> RunRead:
     """Read a run.
 
     Raises
@@ -166,9 +160,9 @@ def read_run(folder: Path, name: str) -> RunRead:
             f"{folder} has no epoch to report yet: {run.log.name} is missing or empty.",
             "Wait for the end of the first epoch.",
         )
-    for number, record in enumerate(records, start=1):
+    for line, record in enumerate(records, start=1):
         if not _is_of_epoch(record):
-            raise RunError(f"{run.log} is damaged: line {number:,} is not of an epoch.", RESTORE)
+            raise RunError(f"{run.log} is damaged: line {line:,} is not of an epoch.", RESTORE)
     classes, evaluations = read_evaluations(run)
     header = read_header(run.model, "model") if run.model.exists() else {}
     return RunRead(
@@ -181,6 +175,7 @@ def read_run(folder: Path, name: str) -> RunRead:
         evaluations=evaluations,
         columns=columns_of(header),
         recipe=header.get("recipe") or {},
+        number=number,
     )
 
 

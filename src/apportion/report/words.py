@@ -3,26 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from statistics import median
 from typing import Any
 
 from apportion.errors import count
 from apportion.report.read import SETS, RunRead
-
-__all__ = [
-    "PHASES",
-    "commands",
-    "duration",
-    "listed",
-    "method_in_words",
-    "network_in_words",
-    "notices",
-    "percent",
-    "plain",
-    "shortened",
-    "summary",
-]
 
 PHASES = {
     "train": "training",
@@ -136,92 +122,84 @@ def summary(run: RunRead) -> list[str]:
     return [paragraph for paragraph in told if paragraph]
 
 
-def _of_data(run: RunRead) -> list[str]:
+def _of_data(run: RunRead) -> Iterator[str]:
     train = run.evaluations.get("train")
     if train is None:
-        return []
+        return
     sizes = train.sizes.tolist()
     least, middle, most = min(sizes), median(sizes), max(sizes)
     size = f"{least:,}" if least == most else f"{least:,} to {most:,} (median {middle:,g})"
     names = listed((shortened(name, 24) for name in run.classes), 10)
-    told = (
+    yield (
         f"A classifier of {count(len(run.classes), 'class')} ({names}) was trained on "
-        f"{count(len(sizes), 'bag')} of {size} instances, {sum(sizes):,} in all. Only the class "
-        "proportions of the bags were used."
+        f"{count(len(sizes), 'bag')} of {size} instances, {sum(sizes):,} in all."
     )
-    return [told]
+    yield "Only the class proportions of the bags were used."
 
 
-def _of_training(run: RunRead) -> list[str]:
-    found = [f"Method: {method_in_words(run.config)}."]
-    network = network_in_words(run)
-    if network is not None:
-        found.append(f"Network: {network}.")
-    epochs = count(run.epochs, "epoch")
-    if run.epochs < run.epochs_wanted:
-        epochs = f"{run.epochs:,} of {run.epochs_wanted:,} epochs"
+def _of_training(run: RunRead) -> Iterator[str]:
+    yield f"Method: {method_in_words(run.config)}."
+    if network := network_in_words(run):
+        yield f"Network: {network}."
+    is_short = run.epochs < run.epochs_wanted
+    of_all = f"{run.epochs:,} of {run.epochs_wanted:,} epochs"
+    epochs = of_all if is_short else count(run.epochs, "epoch")
     device = run.config.get("resolved", {}).get("device")
     where = f" on {device}" if device else ""
     took = "Training took" if run.is_finished else "So far training took"
-    found.append(f"{took} {epochs} and {duration(run.total_seconds)}{where}.")
-    if run.epochs < run.epochs_wanted and run.is_finished:
+    yield f"{took} {epochs} and {duration(run.total_seconds)}{where}."
+    if is_short and run.is_finished:
         patience = run.config["train"].get("patience")
-        found.append(
-            "It stopped early: the validation error had not improved"
-            + (f" for {count(int(patience), 'epoch')}." if patience else " any more.")
-        )
-    return found
+        since = f"for {count(int(patience), 'epoch')}" if patience else "any more"
+        yield f"It stopped early: the validation error had not improved {since}."
 
 
-def _of_result(run: RunRead) -> list[str]:
-    found = []
+def _of_result(run: RunRead) -> Iterator[str]:
     if run.is_validated:
-        error, chosen = float(run.selected["valid_error"]), "was selected: it has"
-        found.append(
-            f"Epoch {run.selected['epoch']:,} {chosen if run.is_finished else 'so far has'} the "
-            f"lowest validation proportion error, {error:.4f}. On average, that share of a "
-            "validation bag is assigned to the wrong class."
+        error = float(run.selected["valid_error"])
+        chosen = "was selected: it has" if run.is_finished else "so far has"
+        yield (
+            f"Epoch {run.selected['epoch']:,} {chosen} the lowest validation proportion error, "
+            f"{error:.4f}. On average, that share of a validation bag is assigned to the wrong "
+            "class."
         )
         guess = run.error_of_mean("valid")
         if guess is not None:
-            found.append(
-                "Predicting the mean of the training bags for every bag would have an error of "
-                f"{guess:.4f}."
-            )
+            mean = "Predicting the mean of the training bags for every bag"
+            yield f"{mean} would have an error of {guess:.4f}."
     known = {of: run.accuracy(of) for of in SETS}
     told = [f"{percent(a)} on the {SETS[of]} bags" for of, a in known.items() if a is not None]
     if told:
-        found.append(f"Accuracy on single instances: {listed(told)}.")
-    return found
+        yield f"Accuracy on single instances: {listed(told)}."
 
 
 def notices(run: RunRead) -> list[tuple[str, str]]:
     """List what to be careful about, each with a command that continues the run, or with none."""
-    found: list[tuple[str, str]] = []
     resume = f"apportion train --resume {shlex.quote(str(run.folder))}" if run.by_command else ""
+    found = []
     if not run.is_finished:
+        again = "" if resume else " To continue, call fit again with this folder."
         done = f"Not finished: {run.epochs:,} of {run.epochs_wanted:,} epochs."
-        again = "To continue, call fit again with this folder."
-        found.append((done if resume else f"{done} {again}", resume))
+        found.append((done + again, resume))
     elif not run.evaluations:
         missing = "All epochs are done, but evaluation.safetensors is missing: bags and instances "
         found.append((f"{missing}cannot be shown.", resume))
+    return [*found, *((text, "") for text in _cautions(run))]
+
+
+def _cautions(run: RunRead) -> Iterator[str]:
     if not run.is_validated:
         which = "was kept" if run.is_finished else "is shown"
-        found.append((f"There were no validation bags. The last epoch {which}.", ""))
+        yield f"There were no validation bags. The last epoch {which}."
     elif run.is_finished and run.selected["epoch"] == run.epochs == run.epochs_wanted > 1:
-        lowest = "The validation error was lowest in the last epoch: more epochs may lower it."
-        found.append((lowest, ""))
+        yield "The validation error was lowest in the last epoch: more epochs may lower it."
     guess, error = run.error_of_mean("valid"), run.error("valid")
     if guess is not None and error is not None and error >= guess:
-        text = "On the validation bags the model is no better than the mean of the training bags."
-        found.append((text, ""))
+        yield "On the validation bags the model is no better than the mean of the training bags."
     if run.evaluations and run.with_truth is None:
-        found.append(("The classes of instances are not known, so there is no accuracy.", ""))
+        yield "The classes of instances are not known, so there is no accuracy."
     elif run.with_truth == "train":
-        text = "Accuracy is known on the training bags only, whose proportions were used."
-        found.append((text, ""))
-    return found
+        yield "Accuracy is known on the training bags only, whose proportions were used."
 
 
 def commands(run: RunRead) -> list[tuple[str, str]]:

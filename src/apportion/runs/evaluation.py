@@ -9,7 +9,7 @@ sure of.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,21 @@ __all__ = ["BINS", "Evaluation", "Unsure", "plain_names", "read_evaluations", "s
 
 BINS = 20  # of confidence, in the calibration
 KIND = "evaluation"
+
+# The arrays of a set of bags by their names in the file: the kind of their numbers, and their axes
+# of n bags, k unsure instances, C classes and b bins.
+ARRAYS = {
+    "sizes": ("i", "n"),
+    "given": ("f", "nC"),
+    "predicted": ("f", "nC"),
+    "confusion": ("i", "CC"),
+    "calibration": ("f", "b3"),
+    "unsure.rows": ("i", "k"),
+    "unsure.bags": ("i", "k"),
+    "unsure.confidence": ("f", "kC"),
+    "unsure.truth": ("i", "k"),
+}
+OF_TRUTH = ("confusion", "calibration", "unsure.truth")  # missing where the truth is not known
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -73,22 +88,12 @@ def save_evaluations(run: Run, classes: Any, evaluations: Mapping[str, Evaluatio
         save_file(arrays, beside, metadata(KIND, content))
 
 
-def _arrays(evaluation: Evaluation) -> dict[str, NDArray[Any] | None]:
-    unsure = evaluation.unsure
+def _arrays(evaluation: Evaluation) -> dict[str, Any]:
+    unsure = {f"unsure.{name}": array for name, array in vars(evaluation.unsure).items()}
+    found = vars(evaluation) | unsure
     ids = json.dumps(evaluation.ids).encode()  # a header has no room for millions of names
-    return {
-        "ids": np.frombuffer(ids, np.uint8),
-        "sizes": evaluation.sizes,
-        "given": evaluation.given,
-        "predicted": evaluation.predicted,
-        "confusion": evaluation.confusion,
-        "calibration": evaluation.calibration,
-        "unsure.rows": unsure.rows,
-        "unsure.bags": unsure.bags,
-        "unsure.confidence": unsure.confidence,
-        "unsure.truth": unsure.truth,
-        **{f"unsure.x{number}": part for number, part in enumerate(unsure.x)},
-    }
+    parts = {f"unsure.x{number}": part for number, part in enumerate(evaluation.unsure.x)}
+    return {"ids": np.frombuffer(ids, np.uint8)} | {name: found[name] for name in ARRAYS} | parts
 
 
 def read_evaluations(run: Run) -> tuple[list[Any], dict[str, Evaluation]]:
@@ -114,45 +119,25 @@ def read_evaluations(run: Run) -> tuple[list[Any], dict[str, Evaluation]]:
 
 
 def _read(arrays: Mapping[str, NDArray[Any]], of: str, n_classes: int) -> Evaluation:
-    own = {
-        name.removeprefix(f"{of}."): a for name, a in arrays.items() if name.startswith(f"{of}.")
-    }
-    ids = json.loads(own.pop("ids").tobytes())
-    n, k = len(ids), len(own["unsure.rows"])
-    parts = sum(name.startswith("unsure.x") for name in own)
-    shapes: dict[str, tuple[str, Sequence[int]]] = {
-        "sizes": ("i", (n,)),
-        "given": ("f", (n, n_classes)),
-        "predicted": ("f", (n, n_classes)),
-        "confusion": ("i", (n_classes, n_classes)),
-        "calibration": ("f", (BINS, 3)),
-        "unsure.rows": ("i", (k,)),
-        "unsure.bags": ("i", (k,)),
-        "unsure.confidence": ("f", (k, n_classes)),
-        "unsure.truth": ("i", (k,)),
-    }
-    for name, (kind, shape) in shapes.items():
+    own = _under(f"{of}.", arrays)
+    ids = json.loads(own["ids"].tobytes())
+    lengths = {"n": len(ids), "k": len(own["unsure.rows"]), "C": n_classes, "b": BINS, "3": 3}
+    for name, (kind, axes) in ARRAYS.items():
+        shape = tuple(lengths[axis] for axis in axes)
         if name in own and (own[name].dtype.kind, own[name].shape) != (kind, shape):
             raise ValueError(f"{of}.{name} is {own[name].dtype} of shape {own[name].shape}")
-    for number in range(parts):
-        if len(own[f"unsure.x{number}"]) != k:
-            raise ValueError(f"{of}.unsure.x{number} has {len(own[f'unsure.x{number}'])} rows")
-    below = {"unsure.bags": n, "unsure.truth": n_classes}
-    for name, limit in below.items():
+    x = tuple(own[f"unsure.x{number}"] for number in range(len(_under("unsure.x", own))))
+    for number, part in enumerate(x):
+        if len(part) != lengths["k"]:
+            raise ValueError(f"{of}.unsure.x{number} has {len(part)} rows")
+    for name, limit in (("unsure.bags", len(ids)), ("unsure.truth", n_classes)):
         if name in own and not ((own[name] >= 0) & (own[name] < limit)).all():
             raise ValueError(f"{of}.{name} is beyond its {limit} names")
-    return Evaluation(
-        ids=ids,
-        sizes=own["sizes"],
-        given=own["given"],
-        predicted=own["predicted"],
-        confusion=own.get("confusion"),
-        calibration=own.get("calibration"),
-        unsure=Unsure(
-            rows=own["unsure.rows"],
-            bags=own["unsure.bags"],
-            confidence=own["unsure.confidence"],
-            truth=own.get("unsure.truth"),
-            x=tuple(own[f"unsure.x{number}"] for number in range(parts)),
-        ),
-    )
+    found: dict[str, Any] = {n: own.get(n) if n in OF_TRUTH else own[n] for n in ARRAYS}
+    unsure = _under("unsure.", found)
+    bags = {name: array for name, array in found.items() if "." not in name}
+    return Evaluation(ids=ids, **bags, unsure=Unsure(**unsure, x=x))
+
+
+def _under(prefix: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
+    return {n.removeprefix(prefix): a for n, a in arrays.items() if n.startswith(prefix)}

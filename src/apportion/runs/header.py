@@ -50,7 +50,7 @@ def opened(
         If the file is missing, damaged, not of this library, of another format or another kind.
     """
     if not path.is_file():
-        raise RunError(f"{path} is missing.", remedy)
+        raise RunError(f"{path} does not exist.", remedy)
     try:
         with safe_open(path, framework=framework) as file:
             yield file, _checked(path, file.metadata() or {}, kind, remedy)
@@ -58,7 +58,7 @@ def opened(
         raise RunError(f"{path} is damaged or cut short: {error}.", remedy) from error
 
 
-def read_header(path: Path, kind: str, *, remedy: str = RESTORE) -> dict[str, Any]:
+def read_header(path: Path, kind: str) -> dict[str, Any]:
     """Read and check the header of a file, without its tensors.
 
     Examples
@@ -72,7 +72,7 @@ def read_header(path: Path, kind: str, *, remedy: str = RESTORE) -> dict[str, An
     ...     read_header(path, "model")
     {'epoch': 3, 'format': 2, 'kind': 'model'}
     """
-    with opened(path, kind, remedy=remedy) as (_, header):
+    with opened(path, kind) as (_, header):
         return header
 
 

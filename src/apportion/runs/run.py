@@ -36,10 +36,7 @@ from apportion.files import (
     writing,
 )
 
-__all__ = [
-    "FORMAT_VERSION",
-    "Run",
-]
+__all__ = ["FORMAT_VERSION", "Run"]
 
 FORMAT_VERSION = 2  # of every file in a run's folder
 MAKE_ROOM = "Make room on the disk and run again: training continues from the last checkpoint."
@@ -85,15 +82,8 @@ class Run:
         self.report = self.folder / "report.html"
         self.tensorboard = self.folder / "tensorboard"
         self.lock = self.folder / "lock"
-        self._of_training = (
-            self.config,
-            self.log,
-            self.checkpoint,
-            self.model,
-            self.last,
-            self.evaluation,
-        )
-        self.files = (*self._of_training, self.report, self.tensorboard, self.lock)
+        trained = (self.config, self.log, self.checkpoint, self.model, self.last, self.evaluation)
+        self.files = (*trained, self.report, self.tensorboard, self.lock)
         self._lock = FileLock(self.lock, timeout=0)
 
     def foreign(self) -> list[Path]:
@@ -106,7 +96,9 @@ class Run:
             and not (path.name.startswith(unfinished) and path.name.endswith(UNFINISHED))
         )
 
-    def settings(self) -> dict[str, Any]:
+    def settings(
+        self, remedy: str = "Pass the folder of a run, which apportion train or fit has created."
+    ) -> dict[str, Any]:
         """Read config.toml, and check that it has the sections [train] and [method] of a run.
 
         Raises
@@ -114,23 +106,20 @@ class Run:
         RunError
             If it is missing, is not that of a run, or is of another format.
         """
-        remedy = "Pass the folder of a run, which apportion train or fit has created."
         if not self.config.is_file():
             there = "is not a run folder: it has no config.toml"
-            raise RunError(
-                f"{self.folder} {there if self.folder.is_dir() else 'is missing'}.", remedy
-            )
+            found = there if self.folder.is_dir() else "is missing"
+            raise RunError(f"{self.folder} {found}.", remedy)
         read = read_toml(self.config, RunError, remedy)
         try:
-            is_one = read["train"]["epochs"] >= 1 and "name" in read["method"]
-            version = read["format"]
+            is_one = read["train"]["epochs"] >= 1 and "name" in read["method"] and "format" in read
         except (KeyError, TypeError):
-            is_one, version = False, None
+            is_one = False
         if not is_one:
             raise RunError(f"{self.config} is not the configuration of a run.", remedy)
-        if version != FORMAT_VERSION:
+        if read["format"] != FORMAT_VERSION:
             raise RunError(
-                f"{self.config} is of format version {version}; this apportion reads "
+                f"{self.config} is of format version {read['format']}; this apportion reads "
                 f"{FORMAT_VERSION}.",
                 "Use the version of apportion that wrote it.",
             )
@@ -156,8 +145,9 @@ class Run:
                 "Pass a folder that you may write to, or one that does not exist yet.",
             ) from error
         try:
-            for path in self._of_training:  # a report may be on its way into the folder
-                remove_unfinished(path)
+            for path in self.files:
+                if path != self.report:  # which may be on its way into the folder
+                    remove_unfinished(path)
             yield
         finally:
             self._lock.release()

@@ -12,8 +12,9 @@ from typing import Any
 
 import torch
 
+from apportion.config import TrainConfig
 from apportion.errors import RunError
-from apportion.files import as_toml, read_toml
+from apportion.files import as_toml
 from apportion.methods.registry import describe
 from apportion.model.model import Model, describe_parts
 from apportion.runs.evaluation import plain_names, save_evaluations
@@ -59,7 +60,7 @@ class Archive:
             self._begin(self.run, session)
             return False
         (tensors, scalars), self.saved = self.saved, None
-        self._check_identity(self.run, scalars["identity"])
+        _check_identity(self.run, scalars["identity"], self.identity)
         _check_model(self.run, session, tensors["model"])
         self.run.rewind(scalars["epoch"])
         session.net.load_state_dict(tensors["model"])
@@ -91,9 +92,9 @@ class Archive:
         """Log the last epoch, and save a checkpoint if one is due."""
         if self.run is None:
             return
-        history = session.history
-        self.run.append(history.records[-1])
-        if history.n_epochs % session.config.checkpoint_every == 0 or session.is_finished():
+        self.run.append(session.history.records[-1])
+        due = session.history.n_epochs % session.config.checkpoint_every == 0
+        if due or session.is_finished():
             self.save_checkpoint(session)
 
     def save_checkpoint(self, session: Session) -> None:
@@ -123,25 +124,23 @@ class Archive:
         if self.run is None:
             return
         history, train = session.history, session.train
+        about = plain_names(train.classes), describe_parts(train)
         for path, weights, epoch in (
             (self.run.model, session.selected, history.best_epoch or history.n_epochs),
             (self.run.last, session.last, history.n_epochs),
         ):
-            model = Model(
-                session.net,
-                plain_names(train.classes),
-                describe_parts(train),
-                columns=train.columns,
-                epoch=epoch,
-            )
+            model = Model(session.net, *about, columns=train.columns, epoch=epoch)
             model.save(path, weights=weights)
         if not self.run.evaluation.exists():  # it is written once: a finished run learns no more
             save_evaluations(self.run, train.classes, session.evaluations())
 
     def _begin(self, run: Run, session: Session) -> None:
         """Write down how a new run is trained."""
-        logged = len(run.records())
-        if run.model.exists() or logged > _checkpoint_every(run):
+        logged, allowed = len(run.records()), 0
+        if run.config.exists():
+            settings = run.settings("Train in a folder of its own, which need not exist yet.")
+            allowed = TrainConfig.from_dict(settings["train"]).checkpoint_every
+        if run.model.exists() or logged > allowed:
             what = "a trained model" if run.model.exists() else f"a log of {logged} epochs"
             raise RunError(
                 f"{run.folder} has {what}, but no checkpoint to go on from.",
@@ -151,7 +150,7 @@ class Archive:
         resolved = {
             **session.supervision.resolved,
             "device": str(session.device),
-            "precision": _name(session.precision),
+            **self.identity["arithmetic"],
             "threads": torch.get_num_threads(),
             "torch": torch.__version__,
         }
@@ -164,32 +163,16 @@ class Archive:
         with run.replacing(run.config) as beside:
             beside.write_text(text, encoding="utf-8")
 
-    def _check_identity(self, run: Run, theirs: dict[str, Any]) -> None:
-        ours = json.loads(json.dumps(self.identity))
-        for name, value in theirs.items():
-            if ours[name] != value:
-                raise RunError(
-                    f"{run.folder} holds a run of another {name}{_difference(value, ours[name])}.",
-                    "Pass what it was started with, or train in another folder: what was learned "
-                    "so far depends on it.",
-                )
 
-
-def _checkpoint_every(run: Run) -> int:
-    """How many epochs may have been logged without a checkpoint; 0 where there was no run yet."""
-    if not run.config.exists():
-        return 0
-    remedy = "Train in a folder of its own, which need not exist yet."
-    config = read_toml(run.config, RunError, remedy)
-    try:
-        return int(config["format"] and config["train"]["checkpoint_every"])
-    except (KeyError, TypeError, ValueError):
-        raise RunError(f"{run.config} is not the configuration of a run.", remedy) from None
-
-
-def _name(dtype: Any) -> str:
-    """A type of numpy or torch by the name that both give it."""
-    return str(dtype).removeprefix("torch.")
+def _check_identity(run: Run, theirs: dict[str, Any], ours: dict[str, Any]) -> None:
+    ours = json.loads(json.dumps(ours))
+    for name, value in theirs.items():
+        if ours[name] != value:
+            raise RunError(
+                f"{run.folder} holds a run of another {name}{_difference(value, ours[name])}.",
+                "Pass what it was started with, or train in another folder: what was learned so "
+                "far depends on it.",
+            )
 
 
 def _identity(session: Session) -> dict[str, Any]:
@@ -200,7 +183,7 @@ def _identity(session: Session) -> dict[str, Any]:
         "validation set": checkpoint.fingerprint(session.valid),
         "method": describe(session.method),
         "configuration": {name: value for name, value in config.items() if name not in FREE},
-        "arithmetic": {"precision": _name(session.precision)},
+        "arithmetic": {"precision": str(session.precision).removeprefix("torch.")},
     }
 
 

@@ -151,12 +151,11 @@ def fit_many(
             raise
     for device in on_gpu:
         torch.cuda.synchronize(device)
-    failed = [error for error in errors if error is not None]
+    failed = {number: error for number, error in enumerate(errors) if error is not None}
+    for number, error in failed.items():
+        error.add_note(f"This was job {number} of {len(done)}; they are counted from 0.")
     if failed:
-        for number, error in enumerate(errors):
-            if error is not None:
-                error.add_note(f"This was job {number} of {len(done)}; they are counted from 0.")
-        raise BaseExceptionGroup(f"{len(failed)} of {len(done)} jobs failed", failed)
+        raise BaseExceptionGroup(f"{len(failed)} of {len(done)} jobs failed", [*failed.values()])
     return [future.result() for future in done]
 
 

@@ -1,4 +1,4 @@
-"""What a person sees of a training: a line an epoch in the log, and a bar on a terminal."""
+"""What a person sees of a training: one line per epoch in the log, and a bar on a terminal."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _shown(record: Mapping[str, Any], keys: Iterable[str]) -> Iterator[str]:
 
 
 def announce(text: str, wanted: bool | None) -> None:
-    """Say what is about to happen: in the log, and where bars are shown above these."""
+    """Tell what is about to happen, in the log and above the bars where these are shown."""
     from rich.console import Console
 
     log.info("%s", text)
@@ -75,26 +75,15 @@ def progress_bars(
     epochs: Sequence[int], wanted: bool | None
 ) -> Iterator[list[Callable[[int, str], None]]]:
     """Show a bar for every training, with the time left: by default on a terminal."""
+    from rich import progress
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
 
     console = Console(stderr=True, force_terminal=wanted or None)
     shown = console.is_terminal if wanted is None else wanted
-    columns = (
-        BarColumn(20),
-        TextColumn("epoch"),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        TextColumn("left · {task.description}"),
-    )
-    room = max(console.width - ROOM_FOR_BARS, 0)  # beside which the bar would give way
-    with Progress(*columns, console=console, disable=not shown, transient=True) as bars:
+    done, left = progress.MofNCompleteColumn(), progress.TimeRemainingColumn()
+    columns = (progress.BarColumn(20), "epoch", done, left, "left · {task.description}")
+    room = max(console.width - ROOM_FOR_BARS, 0)  # more text would make the bar shorter
+    with progress.Progress(*columns, console=console, disable=not shown, transient=True) as bars:
 
         def shows(task: TaskID) -> Callable[[int, str], None]:
             return lambda epoch, text: bars.update(task, completed=epoch, description=text[:room])
