@@ -20,7 +20,7 @@ from apportion.data.encoding import encode, learn_columns
 from apportion.errors import ApportionError, RunError
 from apportion.model import onnx as export
 from apportion.model._onnx_graph import on_cpu
-from apportion.model.onnx import write_onnx
+from apportion.model.model import Model
 from apportion.nets.build import build_net
 from apportion.nets.mlp import mlp
 from apportion.nets.normalized import Normalized
@@ -54,6 +54,10 @@ class Own(nn.Module):
     def forward(self, tokens, signal):
         words = self.recurrent(self.embedding(tokens.long()))[0][:, -1]
         return self.head(self.norm(torch.cat([words, self.signal(signal).flatten(1)], dim=1)))
+
+
+def write_onnx(net, path, *, parts, classes, columns=None, force=False):
+    return Model(net, classes, parts, columns=columns).to_onnx(path, force=force)
 
 
 def part(dtype, *shape):
@@ -492,8 +496,8 @@ def test_a_model_of_other_instances_or_classes_is_refused(tmp_path):
         write_onnx(nn.Linear(2, 2), path, parts=[part("float32", 3)], classes="ab")
     with pytest.raises(RunError, match=r"shape \(1, 2\) for a batch of 1, but there are 3 cl"):
         write_onnx(nn.Linear(2, 2), path, parts=one, classes="abc")
-    with pytest.raises(RunError, match=r"class None is a NoneType"):
-        write_onnx(nn.Linear(2, 2), path, parts=one, classes=["a", None])
+    with pytest.raises(RunError, match=r"class \('b',\) is a tuple"):
+        write_onnx(nn.Linear(2, 2), path, parts=one, classes=["a", ("b",)])
     wrong: list[Any] = [{"shape": [2]}, part("text", 2), part("U3", 2), "x", part("int8", "x")]
     for one_of_them in wrong:
         with pytest.raises(RunError, match=r"(?s)parts is .*Pass one mapping per part"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from io import StringIO
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,6 +22,7 @@ from apportion.nets.resnet import ResNet
 
 if TYPE_CHECKING:
     from apportion.bags.columns import Columns
+    from apportion.model.model import Model
 
 TOLERANCE = 1e-5  # by how much a probability may differ from torch's
 DIGITS = 1e-6  # the same for each unit of the largest logit: float32 has seven digits
@@ -43,35 +44,24 @@ NAMES = {
 class Instances:
     """What instances are, and some of them to try."""
 
-    def __init__(
-        self, parts: Sequence[Mapping[str, Any]], model: nn.Module, columns: Columns | None
-    ) -> None:
-        try:
-            self.shapes = [tuple(int(n) for n in part["shape"]) for part in parts]
-            self.dtypes = [np.dtype(part["dtype"]) for part in parts]
-            for dtype in self.dtypes:
-                torch.from_numpy(np.zeros(0, dtype))  # if torch has this type
-        except (KeyError, TypeError, ValueError) as error:
-            raise RunError(
-                f"parts is {parts!r}: {type(error).__name__} {error}.",
-                'Pass one mapping per part, such as {"shape": [3, 32, 32], "dtype": "uint8"}.',
-            ) from error
-        if not parts:
-            raise RunError("parts is empty.", "Describe at least one part of an instance.")
+    def __init__(self, model: Model) -> None:
+        net, columns = model.net, model.columns
+        self.shapes = [tuple(part["shape"]) for part in model.parts]
+        self.dtypes = [np.dtype(part["dtype"]) for part in model.parts]
         if columns is not None:
             _check_columns(columns, self.shapes)
         self.names = NAMES.get(tuple(map(len, self.shapes)), ())
         if not self.names or self.dtypes[-1].kind not in ("iuf" if len(self.names) == 1 else "iu"):
             self.names = tuple(f"x{k}" for k in range(len(self.shapes)))
 
-        network = net_parts(model)[1]
+        network = net_parts(net)[1]
         signals = isinstance(network, ResNet) and isinstance(network.conv1, nn.Conv1d)
         self.free = signals and self.names[0] == "frames"  # whether any length will do
         self.scale: tuple[Any, Any] = (0.0, 1.0)
         self.codes: Any = 2 if columns is None else columns.codes  # 0 and 1: any embedding has them
-        if isinstance(model, Normalized):
-            self.scale = model.mean.cpu().numpy(), model.std.cpu().numpy()
-            if counts := (model.recipe or {}).get("categories"):
+        if isinstance(net, Normalized):
+            self.scale = net.mean.cpu().numpy(), net.std.cpu().numpy()
+            if counts := (net.recipe or {}).get("categories"):
                 self.codes = np.add(counts, 1)  # with one that is unknown
 
     def batch(self, size: int, length: int | None = None) -> tuple[Tensor, ...]:

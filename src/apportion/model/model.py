@@ -89,7 +89,8 @@ class Model:
         epoch: int | None = None,
         device: str = "auto",
     ) -> None:
-        self.net, self.classes, self.parts = net, tuple(classes), tuple(parts)
+        self.net, self.parts = net, _checked(parts)
+        self.classes = tuple(c.item() if isinstance(c, np.generic) else c for c in classes)
         self.columns, self.epoch, self.device = columns, epoch, device
 
     # -------------------------------------------------------------------------- predictions
@@ -175,6 +176,16 @@ class Model:
 
     # --------------------------------------------------------------------------------- files
 
+    def class_names(self) -> list[bool | int | float | str | None]:
+        """Return the classes as files keep them, after a check that files can."""
+        for name in self.classes:
+            if not isinstance(name, bool | int | float | str | None):
+                raise RunError(
+                    f"class {name!r} is a {type(name).__name__}, which a file cannot keep.",
+                    "Class names must be texts or numbers.",
+                )
+        return list(self.classes)
+
     def save(
         self,
         path: str | PathLike[str],
@@ -194,16 +205,10 @@ class Model:
         path = Path(path)
         if path.is_dir():
             raise RunError(f"{path} is a folder.", "Pass the path of a file.")
-        for name in self.classes:
-            if not isinstance(name, bool | int | float | str | None):
-                raise RunError(
-                    f"class {name!r} is a {type(name).__name__}, which a file cannot keep.",
-                    "Class names must be texts or numbers.",
-                )
         header = {
             **(about or {}),
-            "classes": list(self.classes),
-            "parts": [dict(part) for part in self.parts],
+            "classes": self.class_names(),
+            "parts": self.parts,
             "columns": None if self.columns is None else self.columns.to_dict(),
             "recipe": getattr(self.net, "recipe", None),
             "epoch": self.epoch,
@@ -255,28 +260,42 @@ class Model:
                 "Pass a net like the one that was trained.",
             ) from error
         made.eval()
-        for entry in ("classes", "parts", "epoch"):
-            if entry not in header:
-                raise RunError(f"{path} lacks {entry!r} in its header.", remedy)
-        columns, about = columns_of(header), (header["classes"], header["parts"])
-        return cls(made, *about, columns=columns, epoch=header["epoch"], device=device)
+        try:
+            model = cls(made, header["classes"], header["parts"], epoch=header["epoch"])
+            model.class_names()
+        except (KeyError, TypeError, RunError) as error:
+            problem = f"lacks {error}" if isinstance(error, KeyError) else str(error).split("\n")[0]
+            raise RunError(f"{path} has a damaged header: {problem}", remedy) from error
+        model.columns, model.device = columns_of(header), device
+        return model
 
     def to_onnx(self, path: str | PathLike[str], *, force: bool = False) -> Path:
         """Write the model as ONNX, with its normalisation: see `apportion.model.onnx`."""
         from apportion.model.onnx import write_onnx
 
-        return write_onnx(
-            self.net,
-            path,
-            parts=self.parts,
-            classes=self.classes,
-            columns=self.columns,
-            force=force,
-        )
+        return write_onnx(self, path, force=force)
 
     def __repr__(self) -> str:
         name = (getattr(self.net, "recipe", None) or {}).get("net", type(self.net).__name__)
         return f"Model({name}, {len(self.classes)} classes)"
+
+
+def _checked(parts: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], ...]:
+    try:
+        checked = tuple(
+            {"shape": [int(n) for n in part["shape"]], "dtype": np.dtype(part["dtype"]).name}
+            for part in parts
+        )
+        for part in checked:
+            torch.from_numpy(np.zeros(0, part["dtype"]))  # if torch has this type
+    except (KeyError, TypeError, ValueError) as error:
+        raise RunError(
+            f"parts is {parts!r}: {type(error).__name__} {error}.",
+            'Pass one mapping per part, such as {"shape": [3, 32, 32], "dtype": "uint8"}.',
+        ) from error
+    if not checked:
+        raise RunError("parts is empty.", "Describe at least one part of an instance.")
+    return checked
 
 
 def _as_array(part: Any) -> Any:

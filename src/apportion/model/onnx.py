@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -34,7 +33,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from apportion import __version__
 from apportion.errors import RunError
@@ -51,7 +49,7 @@ from apportion.model._onnx_graph import (
 )
 
 if TYPE_CHECKING:
-    from apportion.bags.columns import Columns
+    from apportion.model.model import Model
 
 __all__ = ["write_onnx"]
 
@@ -66,53 +64,25 @@ ENCODING = (
 ONE_FILE = 2**31 - 2**24  # bytes of weights that go into one file: protobuf ends at 2 GiB
 
 
-def write_onnx(
-    model: nn.Module,
-    path: str | os.PathLike[str],
-    *,
-    parts: Sequence[Mapping[str, Any]],
-    classes: Sequence[Any],
-    columns: Columns | None = None,
-    force: bool = False,
-) -> Path:
-    """Write a model as ONNX, whole or not at all.
+def write_onnx(model: Model, path: str | os.PathLike[str], *, force: bool = False) -> Path:
+    """Write a model as ONNX, whole or not at all, and return the file.
 
-    It is exported in evaluation mode. The model itself stays as it is, and where it is.
+    It is exported in evaluation mode. The net itself stays as it is, and where it is.
 
     Parameters
     ----------
-    model : nn.Module
-        Maps a batch of instances as they are stored, called as ``model(*x)``, to logits (b, C).
     path : path
         The file to write. Weights of more than 2 GB go to another one beside it, ``path.data``.
-    parts : sequence of mappings
-        What one instance is, one mapping per part: ``{"shape": [3, 32, 32], "dtype": "uint8"}``.
-    classes : sequence
-        The names of the C classes: texts, numbers or truth values.
-    columns : Columns, optional
-        How a table's rows become the parts. It goes into the file, for whoever has rows.
     force : bool
         Whether to replace a file that is there.
-
-    Returns
-    -------
-    Path
-        The file.
 
     Raises
     ------
     RunError
-        If onnx is not installed, the model does not fit the parts or the classes, torch cannot
+        If onnx is not installed, the net does not fit the parts or the classes, torch cannot
         export it, the file is there or cannot be written, or it computes something else than the
-        model: probabilities that differ by more than 1e-5, or where a logit is above 10 by more
+        net: probabilities that differ by more than 1e-5, or where a logit is above 10 by more
         than a millionth of it.
-
-    Examples
-    --------
-    >>> write_onnx(nn.Linear(2, 3), "no/such/model.onnx", parts=[], classes="abc")
-    Traceback (most recent call last):
-    apportion.errors.RunError: no/such, the folder of model.onnx, does not exist.
-      Make it, or pass a path in another folder.
     """
     path = Path(path)
     if not path.parent.is_dir():
@@ -122,13 +92,13 @@ def write_onnx(
         )
     check_free(path, force=force, error=RunError)
     onnx = _installed()
-    instances = Instances(parts, model, columns)
-    about = {"apportion": __version__, "classes": _as_json(classes)}
-    if columns is not None:
-        about |= {"columns": json.dumps(columns.to_dict()), "encoding": ENCODING}
+    instances = Instances(model)
+    about = {"apportion": __version__, "classes": json.dumps(model.class_names())}
+    if model.columns is not None:
+        about |= {"columns": json.dumps(model.columns.to_dict()), "encoding": ENCODING}
 
-    copied = on_cpu(model).eval()
-    trials = [try_on(copied, batch, len(classes)) for batch in instances.trials()]
+    copied = on_cpu(model.net).eval()
+    trials = [try_on(copied, batch, len(model.classes)) for batch in instances.trials()]
     with quiet():
         graph = graph_of(copied, instances)
     label_graph(graph, instances.names, about)
@@ -161,17 +131,6 @@ def _installed() -> Any:
                 "Install it with: pip install 'apportion[onnx]'",
             ) from error
     return import_module("onnx")
-
-
-def _as_json(classes: Sequence[Any]) -> str:
-    plain = [name.item() if isinstance(name, np.generic) else name for name in classes]
-    for name in plain:
-        if not isinstance(name, str | int | float):
-            raise RunError(
-                f"class {name!r} is a {type(name).__name__}, which a file cannot keep.",
-                "Class names must be texts or numbers.",
-            )
-    return json.dumps(plain)
 
 
 # ---------------------------------------------------------------------------------------- the file
