@@ -1,7 +1,7 @@
 """The plan: what follows from the bags alone, each choice with its reason.
 
-All doors ask here, and nothing else decides a default that depends on the data. An option that is
-given always wins. A plan is a value: print it to read it.
+The estimator, the command line and the readers of data all ask here, and nothing else decides a
+default that depends on the data. An option that is given always wins. Print a plan to read it.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def held_out_share(n_bags: int, asked: float | None = None) -> Choice:
 
 
 def check_share(asked: Any, name: str = "validation") -> None:
-    """Check a share of bags that is asked for, by the name that the option has at a door."""
+    """Check a share of bags that is asked for, by the name that the caller has for it."""
     number = isinstance(asked, Real) and not isinstance(asked, bool)
     if asked is not None and not (number and 0 <= float(asked) < 1):
         raise must_be(name, "a number from 0 to below 1", asked)

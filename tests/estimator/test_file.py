@@ -167,7 +167,7 @@ def test_a_method_that_a_file_cannot_keep_is_said(tmp_path, caplog):
     classifier = trained(method=FPL(first=first), validation_fraction=0)
     with caplog.at_level("WARNING", "apportion"):
         classifier.save(tmp_path / "model")
-    assert "cannot be kept in a file" in caplog.text
+    assert "cannot be stored in a file" in caplog.text
     assert LLPClassifier.load(tmp_path / "model").method == "fpl"
 
 

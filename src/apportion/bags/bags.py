@@ -295,7 +295,7 @@ class Bags:
         >>> train.ids, held_out.ids
         ((0, 1, 3), (2,))
         >>> print(overlap)
-        1 of 2 held-out rows (50.0%) also stand in training bags: results will flatter.
+        1 of 2 held-out rows (50.0%) also stand in training bags: results will look too good.
         """
         held_out = held_out_bags(self.n_bags, fraction, seed=seed)
         train, rest = self[~held_out], self[held_out]
@@ -354,7 +354,7 @@ def put_in_bags(
     classes: Iterable[Hashable] | None = None,
     truth: tuple[Names, Ints] | None = None,
 ) -> Bags:
-    """Build bags from instances that are placed, and from what is said of the bags.
+    """Build bags from the bag of every instance, and from the proportions of the bags.
 
     Parameters
     ----------
@@ -410,7 +410,7 @@ class Overlap:
         return (
             f"{self.shared_rows:,} of {count(self.held_out_rows, 'held-out row')} "
             f"({self.shared_rows / self.held_out_rows:.1%}) also stand in training bags"
-            + (": results will flatter." if self.shared_rows else ".")
+            + (": results will look too good." if self.shared_rows else ".")
         )
 
 

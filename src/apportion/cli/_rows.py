@@ -45,7 +45,7 @@ class Piece:
 def pieces_of(model: Model, source: Source, wanted: Wanted) -> Iterator[Piece]:
     """Yield the rows of a file piece by piece, as the model takes them."""
     table, columns = source.open(), model.columns
-    # What an instance is called if it is no row, and what is asked for.
+    # The name of an instance that is not a row, and the columns that are asked for.
     key = {"table": None, "images": source.file, "signals": source.signal}[source.kind]
     keep = list(dict.fromkeys([*([] if key is None else [key]), *wanted.keep]))
     texts = [] if wanted.label is None else [wanted.label]

@@ -1,4 +1,4 @@
-"""What `apportion train` is told: where the bags come from, and how to learn from them.
+"""The input of `apportion train`: where the bags come from, and how to learn from them.
 
 It is written as the sections of a TOML file, which a run's config.toml is as well:
 
@@ -124,7 +124,7 @@ class Job:
         return replace(self, **changes)
 
     def prepare(self, columns: Columns | None = None) -> Prepared:
-        """Read the bags, and make all that follows from them.
+        """Read the bags, and build everything that `fit` takes.
 
         Parameters
         ----------
@@ -135,7 +135,7 @@ class Job:
         from apportion.nets.build import build_net
         from apportion.plan import check_share, make_plan
 
-        method = method_from(self.method)  # wrong options are told before anything is read
+        method = method_from(self.method)  # wrong options are reported before anything is read
         options = dict(self.model)
         validation = options.pop("validation", None)
         check_share(validation)
@@ -164,7 +164,7 @@ class Job:
         return Prepared(sets, made, method, config, plan, about)
 
     def _check_options(self, net: str | None, options: Mapping[str, Any]) -> None:
-        """Check what `fit` would say only after all data are read."""
+        """Check what `fit` would check only after all data are read."""
         from apportion.engine.device import device_for
         from apportion.nets.augment import AUGMENTATIONS
         from apportion.nets.build import NETS
@@ -196,7 +196,7 @@ class Job:
 def read_config(path: Path) -> dict[str, Any]:
     """Read the sections of a configuration, or of a run's config.toml."""
     if not path.is_file():
-        raise ConfigError(f"{path} is missing.", "Pass the path of a .toml file.")
+        raise ConfigError(f"{path} does not exist.", "Pass the path of a .toml file.")
     sections = read_toml(path)
     if sections.pop("format", FORMAT_VERSION) != FORMAT_VERSION:
         raise ConfigError(

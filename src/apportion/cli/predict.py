@@ -202,7 +202,7 @@ def _check_out(out: Path, wanted: Wanted, *, force: bool) -> None:
     for name in wanted.keep:
         if name == "label" or name.startswith("probability_"):
             raise DataError(
-                f"--keep {name} would stand beside a prediction of that name.",
+                f"--keep {name} has the name of a column of predictions.",
                 "Rename the column, or leave it out.",
             )
 

@@ -1,4 +1,4 @@
-"""The verb `apportion train`: a training in a run folder, and a way out that loses nothing."""
+"""The verb `apportion train`: a training in a run folder, which can be stopped and continued."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def _check_free(out: Path | None, *, force: bool) -> None:
 
 
 def _train(job: Job, out: Path | None, *, resuming: bool, force: bool, tensorboard: bool) -> None:
-    """Train in a folder, and say what came out."""
+    """Train in a folder, and report the result."""
     from apportion.training.fit import fit
     from apportion.training.progress import announce
     from apportion.training.tensorboard import tensorboard as event_files
@@ -279,11 +279,11 @@ def _claimed() -> Path:
     raise AssertionError  # for type checkers: numbers do not end
 
 
-# ------------------------------------------------------------------------- a person at a terminal
+# -------------------------------------------------------------------------------- messages
 
 
 def _intent(run: Run, found: Prepared) -> str:
-    """Return what is about to happen, with the plan and its reasons."""
+    """Return a summary of the training that begins, with the plan and its reasons."""
     bags = ", ".join(f"{b.n_bags:,} {name}" for name, b in found.sets.items())
     train = found.sets["train"]
     return (
@@ -303,7 +303,7 @@ def _stopped(run: Run, epochs: int) -> str:
 
 
 def _told(run: Run, history: History, source: Source) -> str:
-    """Return what came out, and what can be done with it."""
+    """Return a summary of the result, and the next commands."""
     record = history.records[(history.best_epoch or history.n_epochs) - 1]
     if history.best_epoch is None:
         chosen = f"Epoch {history.n_epochs}, the last, is kept: no bags were held out to select by."

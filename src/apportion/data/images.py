@@ -54,7 +54,7 @@ def read_images(
         The columns of bag ids, and of file names within the folder (``cats/1.png``).
     proportions : dict, DataFrame or path of a .csv or .parquet file, optional
         The proportions of the classes by bag: a file has a column that is called `bag`, and a
-        column per class. Without it the labels are counted.
+        column per class. Without it, the labels in each bag are counted.
     counts, normalize : bool
         As in `Bags.from_rows`.
     label : str, optional
@@ -106,7 +106,7 @@ def read_images(
     for own, name in zip(ids, files, strict=True):
         members.setdefault(own, []).append(place[name])
     placed = read_members(members, len(rows))
-    # What is wrong with the bags is said at once, not after all files are read.
+    # Errors in the bags are raised before all files are read.
     bags = put_in_bags(None, placed, known, counts=counts, normalize=normalize, truth=truth)
     shape = None if size is None else (int(size[0]), int(size[1]))
     return bags.with_rows(ImageFiles(root, list(rows), list(rows.values())).read(shape, target))

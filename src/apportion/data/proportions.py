@@ -19,18 +19,18 @@ from apportion.errors import DataError, and_more, suggestion
 
 __all__ = ["SETS", "BagTable", "read_proportions"]
 
-SPLIT = "split"  # the column of what a bag is for, which `apportion bag` writes
-SETS = ("train", "valid", "test")  # what it may say
-# What columns of a long table may be called, in the singular or the plural.
+SPLIT = "split"  # the column of the set that a bag belongs to; `apportion bag` writes it
+SETS = ("train", "valid", "test")  # its values
+# Names of the columns of a long table, in the singular or the plural.
 CLASS_NAMES = ("class", "classes", "label", "labels", "category", "categories")
 VALUE_NAMES = ("value", "values", "count", "counts", "proportion", "proportions", "share", "shares")
 
 
 @dataclass(frozen=True, eq=False)
 class BagTable(Table):
-    """A table of bags with its name, and possibly what each bag is for."""
+    """A table of bags with its name, and possibly the set that each bag belongs to."""
 
-    source: str = "proportions"  # what errors call it
+    source: str = "proportions"  # its name in errors
     split: tuple[str, ...] | None = None  # "train", "valid" or "test", bag by bag
 
 
@@ -113,7 +113,7 @@ def _load(given: Any, bag: str) -> tuple[str, pd.DataFrame]:
         raise DataError(
             f"{path} has no column {bag!r}.",
             suggestion(bag, names),
-            "Rename the column of the bags, so that it is called as in the rows.",
+            "Give the column of the bags the same name as in the rows.",
         )
     return str(path), frame[named(names, str(path))] if not is_parquet(path) else frame
 
@@ -121,7 +121,7 @@ def _load(given: Any, bag: str) -> tuple[str, pd.DataFrame]:
 def _split(
     source: str, said: Sequence[str], code: NDArray[Any], ids: Sequence[Any]
 ) -> tuple[str, ...]:
-    """Return what each bag is for, after a check that all of its rows say the same."""
+    """Return the set of each bag, after a check that all of its rows have the same."""
     found: dict[int, str] = {}
     for k, part in zip(code.tolist(), said, strict=True):
         if part not in SETS:
@@ -228,7 +228,7 @@ def _long(
         row = int(again.argmax())
         raise DataError(
             f"{source}: row {row:,} (counted from 0) has bag {bags[row]!r} and class "
-            f"{known[class_code[row]]!r}, which row {int((cell == cell[row]).argmax()):,} has.",
+            f"{known[class_code[row]]!r}, as row {int((cell == cell[row]).argmax()):,} has.",
             "Keep one of them, or add them up.",
         )
     table = np.zeros((len(ids), len(known) + 1))  # the last column is a class that no bag has

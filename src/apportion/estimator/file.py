@@ -41,7 +41,7 @@ def save_estimator(estimator: Any, path: str | PathLike[str]) -> None:
 def load_estimator(
     estimator: Any, path: str | PathLike[str], net: nn.Module | Callable[[], nn.Module] | None
 ) -> Any:
-    """Bring an estimator into the state that was saved, except for where it computes."""
+    """Restore the saved state of an estimator, except its device."""
     path = Path(path)
     model = Model.load(path, net=net, device=estimator.device)
     try:
@@ -96,7 +96,7 @@ def _of_file(path: Path, model: Model) -> dict[str, Any]:
 
 
 def _parameters(estimator: Any) -> dict[str, Any]:
-    """Return the parameters that a file can keep; others are the defaults in what is read again."""
+    """Return the parameters that a file can store; when it is read, others have their defaults."""
     given = estimator.get_params(deep=False)
     given.pop("device")
     found = {
@@ -107,7 +107,7 @@ def _parameters(estimator: Any) -> dict[str, Any]:
     if "method" not in found:
         settings = describe(given["method"])
         if _again(settings) != (type(given["method"]), settings):
-            log.warning("The method %r cannot be kept in a file.", given["method"])
+            log.warning("The method %r cannot be stored in a file.", given["method"])
         else:
             found["method"] = settings
     return found

@@ -34,7 +34,7 @@ def read_rows(estimator: Any, X: Any, *, reset: bool) -> Any:
     Parameters
     ----------
     reset : bool
-        Whether these are the rows to learn from, as in `fit`. A table of theirs is a frame then.
+        Whether these are the rows to learn from, as in `fit`. Tables are then returned as frames.
     """
     if reset:
         for name in ("n_features_in_", "feature_names_in_"):
@@ -52,7 +52,7 @@ def read_rows(estimator: Any, X: Any, *, reset: bool) -> Any:
     if not reset:
         columns = estimator.model_.columns
         if columns is None if frame else columns is not None and columns.categorical:
-            return X  # which the model refuses
+            return X  # the model raises the error
     if frame:
         _check_frame(X)
     if frame and len(X) and X.shape[1]:

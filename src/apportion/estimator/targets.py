@@ -42,7 +42,7 @@ def read_targets(
     Parameters
     ----------
     classes : sequence, optional
-        The classes that are known from before, in their order.
+        The classes of an earlier fit, in their order.
     """
     if bags is None and proportions is not None:
         raise BagError("there are proportions, but no bags.", "Pass bags= too: one id per row.")
@@ -82,7 +82,7 @@ def has_rows_of_proportions(y: Any) -> bool:
 
 
 def in_order(bags: Bags, classes: Sequence[Hashable]) -> Bags:
-    """Return bags with their classes in the order that is known from before."""
+    """Return bags with their classes in the order of an earlier fit."""
     if set(bags.classes) != set(classes):
         raise BagError(
             f"the bags have the classes {bags.classes}, but those learned are {tuple(classes)}.",
@@ -138,7 +138,7 @@ def in_known_bags(ids: Any, table: Table, *, truth: Any = None, normalize: bool 
 
 
 def _bag_ids(bags: Any, n_rows: int) -> NDArray[Any]:
-    """Bag ids as they are: numpy would make text of mixed ones, and floats of pandas' integers."""
+    """Return bag ids unchanged: numpy would turn mixed ids into text, some integers into floats."""
     if isinstance(bags, str) or not hasattr(bags, "__len__"):
         raise BagError(
             f"bags are {bags!r}.", "Pass the bag id of every row: X['ward'] rather than 'ward'."

@@ -1,4 +1,4 @@
-"""How a net was made, in plain words that JSON keeps: enough to make it again without the data."""
+"""Recipes: how a net was built, in values that JSON has, to build it again without the data."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from apportion.nets.measure import MOST_CATEGORIES
 
 Nets = Mapping[str, Callable[..., Any]]
 
-REMEDY = "Pass the recipe of a model that build made, as it was."
+REMEDY = "Pass the unchanged recipe of a model that build_net returned."
 
 
 class Recipe(NamedTuple):
@@ -39,9 +39,9 @@ def check_name(name: str, nets: Nets) -> None:
 def write_recipe(
     name: str, make: Callable[..., Any], arguments: dict[str, Any], mean: Tensor, std: Tensor
 ) -> dict[str, Any]:
-    """Write down how a net was made."""
+    """Return how a net was built, in values that JSON has."""
     bound = inspect.signature(make).bind(**arguments)
-    bound.apply_defaults()  # those of today, whatever they are when it is made again
+    bound.apply_defaults()  # today's: they may be others when it is built again
     shapes = {"mean_shape": mean.shape, "std_shape": std.shape}
     text = json.dumps(
         {"net": name, **bound.arguments, **shapes}, default=lambda value: np.asarray(value).tolist()

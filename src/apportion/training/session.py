@@ -1,4 +1,4 @@
-"""What `fit` needs around its loop: data and net on the device, the method, and the history."""
+"""The parts of `fit` around its loop: data and net on the device, the method, and the history."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ log = logging.getLogger("apportion")
 
 Weights = dict[str, Tensor]
 
-WORTH_COMPILING = 50_000  # steps that together save what compiling takes
+WORTH_COMPILING = 50_000  # steps that together save the time of compiling
 
 
 class Session:
@@ -92,7 +92,7 @@ class Session:
         )
 
     def _place(self, shelf: Shelf | None) -> None:
-        """Bring net and data to the device, and check that they go together."""
+        """Move net and data to the device, and check that they fit each other."""
         memory = self.config.device_memory_gib
         limit = None if memory is None else int(memory * 2**30)
         move_to(self.device, self.net)
@@ -119,7 +119,7 @@ class Session:
         return "compiled" if n_steps >= WORTH_COMPILING else "captured"
 
     def begin(self) -> None:
-        """Do what comes before the first epoch."""
+        """Prepare the first epoch: log what is selected, and decide the first labels."""
         if self.valid is None:
             log.info("No validation bags: nothing is selected, and the last model is kept.")
         if self.supervision.decides_first:
@@ -135,11 +135,11 @@ class Session:
         return stopped or self.history.n_epochs >= self.config.epochs
 
     def turn(self) -> AbstractContextManager[None]:
-        """Have torch's generators, and what else is one for a process, for an epoch.
+        """Return a context that keeps other runs out of torch's global state for an epoch.
 
-        On a GPU, where runs go side by side, only for the first epoch: that is when kernels are
-        compiled, loaded and recorded, which must not happen in two runs at once. Later on a
-        step that needs the generators takes its turn by itself.
+        On a GPU, where runs go on in parallel, only the first epoch needs it: kernels are then
+        compiled, loaded and recorded, which must not happen in two runs at once. Later steps that
+        draw from the global generators lock them one by one.
         """
         alone = self.device.type == "cpu" or not self.settled
         self.settled = True
@@ -181,7 +181,7 @@ class Session:
     def confidence_to_learn_from(self) -> Tensor | None:
         """Return the confidences of the training instances, if the method wants them.
 
-        A GPU goes on with those that `evaluate` will want, while the host decides labels.
+        A GPU goes on with those that `evaluate` will need, while the host decides labels.
         """
         if not self.supervision.needs_confidence:
             return None
@@ -195,7 +195,7 @@ class Session:
         return found
 
     def learn_from(self, epoch: int, confidence: Tensor | None) -> dict[str, float]:
-        """Let the method learn from an epoch; return its numbers for the log."""
+        """Update the method with the confidences after an epoch; return its numbers for the log."""
         found = self.supervision.epoch_end(epoch, confidence)
         return {name: float(value) for name, value in found.items()}
 
@@ -234,7 +234,7 @@ class Session:
                 yield name, instances, bags
 
     def keep(self, record: dict[str, Any]) -> None:
-        """Take an epoch into the history, and select it if it is the best so far."""
+        """Add an epoch to the history, and select it if it is the best so far."""
         history = self.history
         history.records.append(record)
         if self.valid is not None and record["valid_error"] < history.best_error:
@@ -243,7 +243,7 @@ class Session:
 
     def finish(self) -> History:
         """Leave the selected weights in the net, and no gradients."""
-        self.optimizer.zero_grad(set_to_none=True)  # they lie in the memory of the graphs
+        self.optimizer.zero_grad(set_to_none=True)  # they are in the memory of the graphs
         self.last = _copy(self.net)
         self.selected = self.selected or self.last
         if self.supervision.labels is not None:
@@ -265,8 +265,8 @@ class Session:
         return RunError(
             f"{what}.",
             f"Lower the learning rate (it is {self.config.learning_rate:g}), in another folder; or "
-            "look for NaN and for very large values in x. A checkpoint, if there is one, is from "
-            "before that.",
+            "look for NaN and for very large values in x. A checkpoint, if there is one, was "
+            "saved before that.",
         )
 
 
