@@ -420,4 +420,4 @@ def test_categories_that_are_not_told_apart_are_said(caplog):
     frame = pd.DataFrame({"id": [f"k{i}" for i in range(300)]})
     with caplog.at_level("WARNING", "apportion"):
         learn_columns(frame)
-    assert "'id' has 300 categories: the 255 most frequent" in caplog.text
+    assert "'id' has 300 categories: only the 255 most frequent" in caplog.text
