@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from numbers import Real
 from typing import Any
 
 import numpy as np
 
 from apportion.bags.bags import Bags
-from apportion.config import PRESETS, TrainConfig
-from apportion.errors import ConfigError, count, must_be, suggestion
+from apportion.config import TrainConfig
+from apportion.errors import count, must_be
 
 __all__ = [
     "Choice",
@@ -179,10 +179,7 @@ def kind_of(bags: Bags) -> str:
 
 def preset_options(name: str) -> dict[str, Any]:
     """Return the options of a preset."""
-    if name not in PRESETS:
-        raise ConfigError(f"there is no preset {name!r}.", suggestion(str(name), PRESETS))
-    preset = PRESETS[name]
-    return {field.name: getattr(preset, field.name) for field in fields(preset)}
+    return asdict(TrainConfig.preset(name))
 
 
 def available_cores() -> int:

@@ -236,6 +236,13 @@ class Bags:
         bag = range(self.n_bags)[bag]
         return self.index[self.offsets[bag] : self.offsets[bag + 1]]
 
+    def positions(self, bags: Ints) -> Ints:
+        """Return the positions in `index` of the instances of some bags, bag after bag."""
+        sizes = self.sizes[bags]
+        starts = np.cumsum(sizes) - sizes
+        positions: Ints = np.arange(sizes.sum()) + np.repeat(self.offsets[bags] - starts, sizes)
+        return positions
+
     def __getitem__(self, positions: Any) -> Bags:
         """Return the bags at some positions: integers, a boolean mask or a slice; never ids.
 
@@ -249,12 +256,10 @@ class Bags:
         if not len(kept):
             raise BagError("0 of the bags are chosen.", "Choose at least one.")
         check_unique(kept.tolist(), "position")
-        sizes = self.sizes[kept]
-        offsets = np.concatenate([[0], np.cumsum(sizes)])
-        place = np.arange(offsets[-1]) + np.repeat(self.offsets[kept] - offsets[:-1], sizes)
+        place = self.positions(kept)
         return self._changed(
             index=self.index[place],
-            offsets=offsets,
+            offsets=np.concatenate([[0], np.cumsum(self.sizes[kept])]),
             proportions=self.proportions[kept],
             counts=self.counts[kept],
             ids=tuple(self.ids[i] for i in kept),

@@ -166,14 +166,14 @@ class Job:
     def _check_options(self, net: str | None, options: Mapping[str, Any]) -> None:
         """Check what `fit` would check only after all data are read."""
         from apportion.engine.device import device_for
-        from apportion.nets.augment import AUGMENTATIONS
+        from apportion.nets.augment import check_augmentations
         from apportion.nets.build import NETS
+        from apportion.nets.recipe import check_name
         from apportion.plan import NETS as BY_KIND
         from apportion.plan import preset_options
 
         name = BY_KIND[self.source.kind] if net is None else net
-        if name not in NETS:
-            raise ConfigError(f"there is no net {name!r}.", suggestion(str(name), NETS))
+        check_name(name, NETS)
         known = [n for n in signature(NETS[name]).parameters if n not in BY_THE_DATA]
         for option in options:
             if option not in known:
@@ -185,12 +185,7 @@ class Job:
         preset = given.pop("preset", None)
         config = TrainConfig.from_dict({**(preset_options(preset) if preset else {}), **given})
         device_for(config.device)
-        for augmentation in config.augment:
-            if augmentation not in AUGMENTATIONS:
-                raise ConfigError(
-                    f"there is no augmentation {augmentation!r}.",
-                    suggestion(augmentation, AUGMENTATIONS),
-                )
+        check_augmentations(config.augment)
 
 
 def read_config(path: Path) -> dict[str, Any]:

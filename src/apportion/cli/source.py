@@ -92,7 +92,7 @@ class Source:
     names: tuple[str, ...] = ()
     images: str | None = None
     file: str = "file"
-    size: tuple[int, ...] | None = None
+    size: tuple[int, int] | None = None
     signal: str | None = None
     order: str | None = None
     channels: tuple[str, ...] = ()
@@ -227,8 +227,7 @@ class Source:
             "label": self.label,
         }
         if self.images is not None:
-            size = None if self.size is None else (self.size[0], self.size[-1])
-            bags = read_images(self.images, rows, file=self.file, size=size, **options)
+            bags = read_images(self.images, rows, file=self.file, size=self.size, **options)
             return self._read(split_bags(bags, table, validation, seed), table, validation)
         if self.signal is not None:
             own = (self.bag, self.label, self.signal, self.order, *self.exclude)

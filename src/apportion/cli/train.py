@@ -104,7 +104,6 @@ def train(
         free = {name: sections["train"].pop(name) for name in ("device", "threads")}
         chosen = [name for own in sections.values() for name, v in own.items() if v is not None]
         _check_alone(source, out, [*given, *chosen, *(["force"] if force else [])])
-        out = resume
         job = job_of_run(Run(resume)).changed({"train": free})
     elif source is None:
         raise ConfigError(
@@ -119,7 +118,8 @@ def train(
             job = Job(Source(str(source), **given))
         job = job.changed(sections)
         _check_free(out, force=force)
-    _train(job, out, resuming=resume is not None, force=force, tensorboard=tensorboard)
+    before = None if resume is None else Run(resume)
+    _train(job, out, before, force=force, tensorboard=tensorboard)
 
 
 def _sections(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -167,24 +167,23 @@ def _check_free(out: Path | None, *, force: bool) -> None:
 # ---------------------------------------------------------------------------------- training
 
 
-def _train(job: Job, out: Path | None, *, resuming: bool, force: bool, tensorboard: bool) -> None:
-    """Train in a folder, and report the result."""
+def _train(
+    job: Job, out: Path | None, before: Run | None, *, force: bool, tensorboard: bool
+) -> None:
+    """Train in a new folder or go on with the run before, and report the result."""
     from apportion.training.fit import fit
     from apportion.training.progress import announce
     from apportion.training.tensorboard import tensorboard as event_files
 
-    if resuming and out is not None and Run(out).evaluation.exists():
-        epochs = len(Run(out).records())
-        typer.echo(f"{out} is finished: {epochs} epochs. There is nothing to do.")
+    if before is not None and before.evaluation.exists():
+        epochs = len(before.records())
+        typer.echo(f"{before.folder} is finished: {epochs} epochs. There is nothing to do.")
         return
     with ExitStack() as stack:
         stack.enter_context(log_shown())
-        found = job.prepare(_columns_of(Run(out)) if resuming and out is not None else None)
+        found = job.prepare(None if before is None else _columns_of(before))
         interruption = stack.enter_context(interruptible())
-        if out is not None and resuming:
-            run = Run(out)
-        else:
-            run = stack.enter_context(_new_run(out, force=force))
+        run = before or stack.enter_context(_new_run(out, force=force))
         run.about = found.about
         log_events = None
         if tensorboard:

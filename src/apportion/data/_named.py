@@ -37,8 +37,6 @@ def read_columns(
     pieces.check_columns(wanted)
     chosen = pieces.names if others else wanted
     read = [piece[chosen] for _, piece in pieces.read(chosen, as_text=texts)]
-    if not sum(map(len, read)):
-        raise DataError(f"{pieces.source} has 0 rows below its header.", "Pass a table with rows.")
     frame = pd.concat(read, ignore_index=True)
     for name in wanted:
         missing = frame[name].isna().to_numpy()

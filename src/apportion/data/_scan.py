@@ -159,8 +159,6 @@ class Scan:
                 else:
                     kept = training[bags]
                     statistics.add(piece[kept], rows[kept], features, maybe_numbers)
-        if not self.n_rows:
-            raise DataError(f"{name} has 0 rows below its header.", "Pass a table with rows.")
         self._check_filled()
         if not features:
             return None

@@ -58,13 +58,7 @@ class Pieces:
 
     def check_columns(self, names: Iterable[str], remedy: str = "") -> None:
         """Check that the table has some columns."""
-        for name in names:
-            if name not in self.names:
-                raise DataError(
-                    f"{self.source} has no column {name!r}.",
-                    *([remedy] if remedy else []),
-                    suggestion(name, self.names),
-                )
+        check_columns(self.source, self.names, names, remedy)
 
     def read(
         self, names: Collection[str], as_text: Collection[str] = ()
@@ -91,6 +85,10 @@ class Pieces:
             if first - said >= 2**20:
                 said = first
                 log.info("%s: %s rows", self.source, f"{first:,}")
+        if not first:
+            raise DataError(
+                f"{self.source} has 0 rows below its header.", "Pass a table with rows."
+            )
 
     def read_as_written(self, names: Collection[str]) -> Iterator[pd.DataFrame]:
         """Yield the same pieces with these columns alone, whose cells can be written again."""
@@ -120,12 +118,7 @@ class Pieces:
         with file:
             with reading(self.path):
                 reader = pd.read_csv(file, **options)
-            while True:
-                with reading(self.path):
-                    piece = next(reader, None)
-                if piece is None:
-                    return
-                yield piece
+            yield from _each(self.path, reader)
 
     def _read_parquet(
         self, n_rows: int, names: list[str], **options: Any
@@ -135,15 +128,20 @@ class Pieces:
             file, self.opened = self.opened or _open_parquet(self.path), None
         with file:
             batches = file.iter_batches(n_rows, columns=names)
-            while True:
-                with reading(self.path):
-                    batch = next(batches, None)
-                    if batch is None:
-                        return
-                    # Without the metadata of pandas, which turns some columns into an index.
-                    whole = pa.Table.from_batches([batch]).replace_schema_metadata(None)
-                    piece = whole.to_pandas(**options)
-                yield piece
+            tables = (pa.Table.from_batches([batch]) for batch in batches)
+            # Without the metadata of pandas, which turns some columns into an index.
+            plain = (table.replace_schema_metadata(None) for table in tables)
+            yield from _each(self.path, (table.to_pandas(**options) for table in plain))
+
+
+def _each(path: Path, pieces: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    """Yield pieces; an error while one is read names the file, unlike one of the caller."""
+    while True:
+        with reading(path):
+            piece = next(pieces, None)
+        if piece is None:
+            return
+        yield piece
 
 
 # ------------------------------------------------------------------------------------ opening
@@ -278,6 +276,19 @@ def check_file(path: Path, formats: Collection[str] = FORMATS) -> None:
             f"{path} does not exist.",
             suggestion(path.name, there) if there else "Pass the path of a .csv or .parquet file.",
         )
+
+
+def check_columns(
+    source: str, known: Collection[Any], names: Iterable[Any], remedy: str = ""
+) -> None:
+    """Check that a table has some columns."""
+    for name in names:
+        if name not in known:
+            raise DataError(
+                f"{source} has no column {name!r}.",
+                *([remedy] if remedy else []),
+                suggestion(str(name), map(str, known)),
+            )
 
 
 def is_parquet(path: Path) -> bool:

@@ -14,7 +14,15 @@ from numpy.typing import NDArray
 
 from apportion.bags.names import as_written, sorted_names
 from apportion.bags.read import Table
-from apportion.data.pieces import check_file, distinct_names, is_parquet, named, naming, reading
+from apportion.data.pieces import (
+    check_columns,
+    check_file,
+    distinct_names,
+    is_parquet,
+    named,
+    naming,
+    reading,
+)
 from apportion.errors import DataError, and_more, suggestion
 
 __all__ = ["SETS", "BagTable", "read_proportions"]
@@ -109,12 +117,7 @@ def _load(given: Any, bag: str) -> tuple[str, pd.DataFrame]:
             header = [f"Unnamed: {j}" if pd.isna(n) else n for j, n in enumerate(cells.iloc[0])]
             frame = cells.iloc[1:].reset_index(drop=True).set_axis(header, axis=1)
     names = distinct_names(frame.columns, str(path))
-    if bag not in names:
-        raise DataError(
-            f"{path} has no column {bag!r}.",
-            suggestion(bag, names),
-            "Give the column of the bags the same name as in the rows.",
-        )
+    check_columns(str(path), names, [bag], "Name the column of the bags as in the rows.")
     return str(path), frame[named(names, str(path))] if not is_parquet(path) else frame
 
 
@@ -174,20 +177,15 @@ def _wide(
     source: str, frame: pd.DataFrame, bags: list[Any], classes: Iterable[Hashable] | None
 ) -> tuple[list[Any], NDArray[np.float64]]:
     names = list(frame.columns if classes is None else classes)
-    for name in names:
-        if name not in frame.columns:
-            raise DataError(
-                f"{source} has no column {name!r}.", suggestion(str(name), map(str, frame.columns))
-            )
+    there: list[Any] = list(frame.columns)
+    check_columns(source, there, names)
     if not names:
         raise DataError(
             f"{source} has 0 classes beside the bags.", "Add one column of numbers per class."
         )
-    there: list[Any] = list(frame.columns)
-    places = [there.index(name) for name in names]
     columns = [
-        _values(source, frame.iloc[:, j], bags, f"column {name!r}")
-        for j, name in zip(places, names, strict=True)
+        _values(source, frame.iloc[:, there.index(name)], bags, f"column {name!r}")
+        for name in names
     ]
     return names, np.stack(columns, axis=1)
 

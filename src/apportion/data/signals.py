@@ -166,9 +166,8 @@ def read_signals(
     bag_of = agreed(source, "signal", names, "bag", names_in(pieces, frame[bag], table))
     truth = None
     if label is not None:
-        said = names_in(pieces, frame[label], table)
-        labels = agreed(source, "signal", names, "label", said).values()
-        truth = factorize(labels, "label", len(labels))
+        labels = agreed(source, "signal", names, "label", names_in(pieces, frame[label], table))
+        truth = factorize(labels.values(), "label", len(labels))
     values = _read_channels(source, frame[list(channels)], names)
 
     place = {name: i for i, name in enumerate(bag_of)}

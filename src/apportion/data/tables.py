@@ -217,19 +217,14 @@ class _Reading:
         """Return all bags, and the set of each; without `split` all are learned from."""
         scan, table, masks = self.scan, self.table, Masks()
         learn = [] if self.columns is not None else self.features
-        if table is not None:
-            if split is not None:
-                masks = _masks(table.split, len(table.ids), *split)
-            learned = scan.read(learn, masks.get("train"))
-            bags = self._placed(counts, normalize)
-        else:
+        if split is not None and table is not None:
+            masks = _masks(table.split, len(table.ids), *split)
+        elif split is not None:
             scan.read([])  # only now it is known which bags there are
-            bags = self._placed(counts, normalize)
-            if split is not None:
-                masks = _masks(None, bags.n_bags, *split)
-            learned = scan.read(learn, masks.get("train")) if learn else None
-        columns = self.columns or learned
+            masks = _masks(None, len(scan.bags.numbers), *split)
+        columns = scan.read(learn, masks.get("train")) or self.columns
         assert columns is not None
+        bags = self._placed(counts, normalize)
         self.warns = split is None and self.columns is not None  # encoded by columns learned before
         log.info("%s: %s rows in %s bags", self.source.source, f"{scan.n_rows:,}", bags.n_bags)
         return bags.with_rows(self._encode(columns), columns), masks

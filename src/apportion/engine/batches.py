@@ -102,7 +102,7 @@ class Instances:
             order = shuffle.permutation(self.bags.n_bags)
             sizes = self.bags.sizes[order]
             cuts = plan(sizes, config.batch_size, config.bags_per_step)
-            position = self._positions(order)
+            position = self.bags.positions(order)
             ends = np.append(0, np.cumsum(sizes))[cuts].tolist()
             shapes = list(zip(np.diff(ends).tolist(), np.diff(cuts).tolist(), strict=True))
             within = np.arange(len(order)) - np.repeat(cuts[:-1], np.diff(cuts))  # the step
@@ -138,14 +138,6 @@ class Instances:
             rows = self.bags.index[step.position.cpu().numpy()]
             spans = [piece.indices(len(rows))[:2] for piece in pieces]
             yield from zip(pieces, self.feed.batches(rows, spans), strict=True)
-
-    def _positions(self, order: Ints) -> Ints:
-        """Return the positions of all instances, bag after bag in the given order."""
-        sizes = self.bags.sizes[order]
-        starts = np.cumsum(sizes) - sizes
-        shift = np.repeat(self.bags.offsets[order] - starts, sizes)
-        positions: Ints = np.arange(len(shift)) + shift
-        return positions
 
     def _here(self, values: NDArray[Any]) -> Tensor:
         return torch.from_numpy(values).to(self.device)

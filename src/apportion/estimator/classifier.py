@@ -18,7 +18,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import is_dataclass, replace
 from os import PathLike
 from typing import Any
 
@@ -52,6 +52,8 @@ __all__ = ["LLPClassifier"]
 log = logging.getLogger("apportion")
 
 Untrained = str | nn.Module | Callable[[Bags], nn.Module]
+# Parameters that are options of `TrainConfig`.
+OPTIONS = ("epochs", "batch_size", "learning_rate", "weight_decay", "device")
 
 
 class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -175,14 +177,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             x, columns = encode_rows(rows, train.index)
             whole, train = whole.with_rows(x, columns), train.with_rows(x, columns)
             valid = None if valid is None else valid.with_rows(x, columns)
-        options = {
-            "epochs": self.epochs,
-            "batch_size": self.batch_size,
-            "learning_rate": self.learning_rate,
-            "weight_decay": self.weight_decay,
-            "seed": seed,
-            "device": self.device,
-        }
+        options = {name: getattr(self, name) for name in OPTIONS} | {"seed": seed}
         given = {name: value for name, value in options.items() if value is not None}
         named = self.method if isinstance(self.method, str) else type(method).__name__
         net, name = self._net(train, seed)
@@ -290,8 +285,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.eta is None:
             return method
         settings: Any = method
-        names = [field.name for field in fields(settings)] if is_dataclass(settings) else []
-        if "eta" not in names:
+        if not (is_dataclass(method) and hasattr(method, "eta")):
             raise ConfigError(
                 f"eta is {self.eta!r}, but the method {self.method!r} has none.",
                 "Leave eta out, or choose a method of pseudo labels, for example fpl.",

@@ -5,7 +5,6 @@ They come as arrays of any shape, as data frames, as tuples of arrays, or in `Ba
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 import numpy as np
@@ -16,11 +15,9 @@ from sklearn.utils.validation import validate_data
 from apportion.bags.bags import Bags
 from apportion.bags.columns import Columns
 from apportion.data.encoding import encode, learn_columns
-from apportion.errors import DataError
+from apportion.data.pieces import distinct_names
 
 __all__ = ["encode_rows", "n_rows_of", "read_rows"]
-
-log = logging.getLogger("apportion")
 
 
 def n_rows_of(x: Any) -> int:
@@ -82,9 +79,4 @@ def encode_rows(rows: Any, training: NDArray[np.int64]) -> tuple[Any, Columns | 
 def _check_frame(frame: pd.DataFrame) -> None:
     if any(isinstance(dtype, pd.SparseDtype) for dtype in frame.dtypes):
         raise TypeError("Sparse columns were passed, but dense data is required.")
-    twice = frame.columns.duplicated()
-    if twice.any():
-        raise DataError(
-            f"column {next(iter(frame.columns[twice]))!r} occurs more than once.",
-            "Rename or leave out all but one of them.",
-        )
+    distinct_names(frame.columns, "X")

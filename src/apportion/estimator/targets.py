@@ -98,7 +98,14 @@ def in_order(bags: Bags, classes: Sequence[Hashable]) -> Bags:
     )
 
 
-def in_known_bags(ids: Any, table: Table, *, truth: Any = None, normalize: bool = False) -> Bags:
+def in_known_bags(
+    ids: Any,
+    table: Table,
+    *,
+    truth: Any = None,
+    normalize: bool = False,
+    rescale: tuple[str | Option, ...] = ("pass ", Option("normalize"), " to rescale"),
+) -> Bags:
     """Put rows into those bags of a table that have any; counts are recognised by their sums.
 
     Parameters
@@ -107,6 +114,8 @@ def in_known_bags(ids: Any, table: Table, *, truth: Any = None, normalize: bool 
         The bag of every row.
     truth : sequence, optional
         The true class of every row.
+    rescale : words
+        How the caller can rescale the table, for errors.
     """
     placed = Placed(*factorize(ids, "bag id", len(ids)))
     present = Register(placed.keys)
@@ -128,13 +137,8 @@ def in_known_bags(ids: Any, table: Table, *, truth: Any = None, normalize: bool 
     except BagError as error:
         if not error.names("normalize"):
             raise
-        counted = "A table is taken as counts if all of its rows sum to the sizes of their bags."
-        rescale = (
-            "Add the missing class, or pass ",
-            Option("normalize"),
-            f" to rescale. {counted}",
-        )
-        raise error.remedied(rescale) from None
+        counted = ". A table is taken as counts if all of its rows sum to the sizes of their bags."
+        raise error.remedied(("Add the missing class, or ", *rescale, counted)) from None
 
 
 def _bag_ids(bags: Any, n_rows: int) -> NDArray[Any]:
@@ -174,16 +178,8 @@ def _from_table(
     if not isinstance(proportions, pd.DataFrame | Mapping):
         _check_array(proportions, ids)
     table = Table.read(proportions, classes, ids[:1].tolist())
-    try:
-        return in_known_bags(ids, table, truth=truth)
-    except BagError as error:
-        if not error.names("normalize"):
-            raise
-        remedy = (
-            "Add the missing class, or rescale: P.div(P.sum(axis=1), axis=0) does it for a frame. "
-            "A table is taken as counts if all of its rows sum to the sizes of their bags."
-        )
-        raise error.remedied(remedy) from None
+    rescale = ("rescale the table: P.div(P.sum(axis=1), axis=0) for a DataFrame P",)
+    return in_known_bags(ids, table, truth=truth, rescale=rescale)
 
 
 def _sorted_classes(table: Any) -> list[Any] | None:
@@ -208,13 +204,6 @@ def _check_array(proportions: Any, ids: NDArray[Any]) -> None:
             f"{type(next(iter(distinct))).__name__}.",
             "Pass a DataFrame indexed by bag id or a dict; or an array with one row per bag, and "
             "bags that are the numbers of its rows.",
-        )
-    outside = (ids < 0) | (ids >= len(table))
-    if outside.any():
-        raise BagError(
-            f"row {outside.argmax()} of X is in bag {ids[outside.argmax()]}, but proportions are "
-            f"an array of {len(table):,} rows, numbered from 0.",
-            "Pass a DataFrame indexed by bag id or a dict, or number the bags by the array's rows.",
         )
 
 

@@ -15,7 +15,7 @@ from torch import Generator, Tensor
 
 from apportion.errors import ConfigError, must_be, suggestion
 
-__all__ = ["AUGMENTATIONS", "augmented", "crop", "flip", "noise"]
+__all__ = ["AUGMENTATIONS", "augmented", "check_augmentations", "crop", "flip", "noise"]
 
 
 def crop(x: Tensor, generator: Generator, *, padding: int = 4) -> Tensor:
@@ -131,13 +131,19 @@ def augmented(
     (torch.Size([2, 13, 93]), tensor([93, 60]))
     """
     first, *rest = x
+    check_augmentations(names)
+    for name in names:
+        first = AUGMENTATIONS[name](first, generator)
+    return first, *rest
+
+
+def check_augmentations(names: Sequence[str]) -> None:
+    """Check that there are augmentations of these names."""
     for name in names:
         if name not in AUGMENTATIONS:
             raise ConfigError(
                 f"there is no augmentation {name!r}.", suggestion(name, AUGMENTATIONS)
             )
-        first = AUGMENTATIONS[name](first, generator)
-    return first, *rest
 
 
 def _check_spatial(name: str, x: Tensor) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -18,21 +18,12 @@ Nets = Mapping[str, Callable[..., Any]]
 REMEDY = "Pass the unchanged recipe of a model that build_net returned."
 
 
-class Recipe(NamedTuple):
-    """A recipe that has been checked."""
-
-    name: str
-    arguments: dict[str, Any]
-    mean_shape: list[int]
-    std_shape: list[int]
-
-
 def check_name(name: str, nets: Nets) -> None:
     """Check that there is such a net."""
     if name not in nets:
         raise ConfigError(
             f"there is no net {name!r}.",
-            f"{suggestion(name, nets)} Any other nn.Module can be passed as it is.",
+            f"{suggestion(str(name), nets)} Any other nn.Module can be passed as it is.",
         )
 
 
@@ -50,8 +41,8 @@ def write_recipe(
     return recipe
 
 
-def read_recipe(recipe: Any, nets: Nets) -> Recipe:
-    """Check a recipe."""
+def read_recipe(recipe: Any, nets: Nets) -> tuple[str, dict[str, Any], list[int], list[int]]:
+    """Check a recipe; return the name of the net, its arguments, and the shapes of mean and std."""
     if not isinstance(recipe, Mapping) or not isinstance(recipe.get("net"), str):
         raise ConfigError(f"{recipe!r} is no recipe of a net.", REMEDY)
     entries = dict(recipe)
@@ -67,7 +58,7 @@ def read_recipe(recipe: Any, nets: Nets) -> Recipe:
             )
         if not _ENTRIES[key](entries[key]):
             raise ConfigError(f"{key} is {entries[key]!r} in the recipe of {name}.", REMEDY)
-    return Recipe(name, entries, entries.pop("mean_shape"), entries.pop("std_shape"))
+    return name, entries, entries.pop("mean_shape"), entries.pop("std_shape")
 
 
 def _whole(value: Any, least: int = 1) -> bool:

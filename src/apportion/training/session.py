@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -30,6 +29,7 @@ log = logging.getLogger("apportion")
 
 Weights = dict[str, Tensor]
 
+HELD_OUT = {"valid": "validation", "test": "test"}  # in the log, and in errors
 WORTH_COMPILING = 50_000  # steps that together save the time of compiling
 
 
@@ -96,13 +96,14 @@ class Session:
         memory = self.config.device_memory_gib
         limit = None if memory is None else int(memory * 2**30)
         move_to(self.device, self.net)
-        self.on_train, self.on_valid, self.on_test = place(
+        self.on_train, *others = place(
             (self.train, self.valid, self.test), self.device, limit=limit, shelf=shelf
         )
         check_batch("training", self.net, self.on_train, self.config.augment)
-        for name, instances in (("validation", self.on_valid), ("test", self.on_test)):
-            if instances is not None:
-                check_batch(name, self.net, instances)
+        sets = zip(HELD_OUT, others, (self.valid, self.test), strict=True)
+        self.held_out = [(name, on, bags) for name, on, bags in sets if on and bags]
+        for name, instances, _ in self.held_out:
+            check_batch(HELD_OUT[name], self.net, instances)
         if self.device.type == "cuda":  # other runs, on other streams, may share these data
             torch.cuda.current_stream(self.device).synchronize()
 
@@ -189,9 +190,7 @@ class Session:
         if self.aside is not None:
             self.aside.wait_stream(torch.cuda.current_stream(self.device))
             with torch.cuda.stream(self.aside):
-                self.ahead = {
-                    name: self._confidence(instances) for name, instances, _ in self._held_out()
-                }
+                self.ahead = {name: self._confidence(placed) for name, placed, _ in self.held_out}
         return found
 
     def learn_from(self, epoch: int, confidence: Tensor | None) -> dict[str, float]:
@@ -209,13 +208,13 @@ class Session:
             found["label_accuracy"] = _accuracy(self.supervision.labels, self.train)
         if self.aside is not None:
             torch.cuda.current_stream(self.device).wait_stream(self.aside)
-        for name, instances, bags in self._held_out():
+        for name, instances, bags in self.held_out:
             early = self.ahead.pop(name, None)
             confidence = self._confidence(instances) if early is None else early
             if not confidence.isfinite().all():
                 raise self._diverged(
-                    f"the confidences of the {'validation' if name == 'valid' else name} "
-                    f"instances are not finite after epoch {self.history.n_epochs + 1}"
+                    f"the confidences of the {HELD_OUT[name]} instances are not finite after "
+                    f"epoch {self.history.n_epochs + 1}"
                 )
             predicted = instances.bag_means(confidence)
             found[f"{name}_error"] = proportion_error(instances.proportions, predicted)
@@ -224,14 +223,6 @@ class Session:
             if early is not None:  # its memory belongs to the other stream
                 early.record_stream(torch.cuda.current_stream(self.device))
         return found
-
-    def _held_out(self) -> Iterator[tuple[str, Instances, Bags]]:
-        for name, instances, bags in (
-            ("valid", self.on_valid, self.valid),
-            ("test", self.on_test, self.test),
-        ):
-            if instances is not None and bags is not None:
-                yield name, instances, bags
 
     def keep(self, record: dict[str, Any]) -> None:
         """Add an epoch to the history, and select it if it is the best so far."""
@@ -254,7 +245,7 @@ class Session:
 
     def evaluations(self) -> dict[str, Evaluation]:
         """Evaluate the model on each set of bags."""
-        sets = [("train", self.on_train, self.train), *self._held_out()]
+        sets = [("train", self.on_train, self.train), *self.held_out]
         with self.generators:
             return {
                 name: evaluate(bags, self._confidence(placed).cpu().numpy())
