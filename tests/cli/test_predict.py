@@ -145,11 +145,11 @@ def test_what_was_never_seen_is_said_in_a_line(trained, tmp_path):
         (["a", "renamed.csv"], "no column 'age'", "Did you mean 'Age'?"),
         (
             ["a", "text.csv"],
-            "'age' was numbers when learned, but is text now",
+            "'age' held numbers when it was learned, but holds text now",
             "Convert it to numbers",
         ),
         (["a", "rows.csv", "--keep", "nme"], "no column 'nme'", "Known: "),
-        (["a", "labelled.csv", "--keep", "label"], "a prediction of that name", "Rename"),
+        (["a", "labelled.csv", "--keep", "label"], "the name of a column of predictions", "Rename"),
         (["a", "rows.csv", "--label", "job"], "none of the classes", "Known: no, yes"),
         (["a", "dots.csv", "--label", "vote"], "has 'no.'", "Did you mean 'no'?"),
         (["a", "nothing.csv"], "nothing.csv has 0 rows", "with rows"),
