@@ -6,8 +6,7 @@ import os
 import shlex
 import shutil
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from itertools import count
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -150,18 +149,22 @@ def _check_free(out: Path | None, *, force: bool) -> None:
         return
     if out.exists() and not out.is_dir():
         raise RunError(f"--out {out} is a file.", "Pass a folder, which need not exist yet.")
-    run = Run(out)
-    if foreign := run.foreign():
+    if foreign := Run(out).foreign():
         raise RunError(
             f"--out {out} has {foreign[0].name}, which is no part of a run.",
             "Pass another folder, which need not exist yet.",
         )
-    if any(path != run.lock for path in out.glob("*")) and not force:
+    if _is_filled(out) and not force:
         raise RunError(
             f"--out {out} holds a run already.",
             f"Go on with it: apportion train --resume {out}; or pass another folder, or --force to "
             "replace it.",
         )
+
+
+def _is_filled(folder: Path) -> bool:
+    """Tell whether a folder holds anything but a lock."""
+    return any(path != Run(folder).lock for path in folder.glob("*"))
 
 
 # ---------------------------------------------------------------------------------- training
@@ -234,7 +237,7 @@ def _new_run(out: Path | None, *, force: bool) -> Iterator[Run]:
     """
     folder = _claimed() if out is None else Path(os.path.realpath(out))
     aside = folder.with_name(f"{folder.name}.replaced")
-    replaces = force and any(path.name != "lock" for path in folder.glob("*"))
+    replaces = force and _is_filled(folder)
     made = out is None or replaces or not folder.exists()
     if replaces:
         if aside.exists():
@@ -247,7 +250,7 @@ def _new_run(out: Path | None, *, force: bool) -> Iterator[Run]:
     run, is_ours = Run(folder if out is None or replaces else out), False
     try:
         with run.locked():
-            if any(path.name != "lock" for path in folder.glob("*")):
+            if _is_filled(folder):
                 raise RunError(
                     f"{run.folder} holds a run that another process has begun by now.",
                     "Pass another folder.",
@@ -268,14 +271,13 @@ def _new_run(out: Path | None, *, force: bool) -> Iterator[Run]:
 
 def _claimed() -> Path:
     """Make the first folder of runs/1, runs/2 and so on that nobody else has made."""
-    for number in count(1):
+    number = 0
+    while True:
+        number += 1
         folder = Path("runs", str(number))
-        try:
+        with suppress(FileExistsError):
             folder.mkdir(parents=True)
-        except FileExistsError:
-            continue
-        return folder
-    raise AssertionError  # for type checkers: numbers do not end
+            return folder
 
 
 # -------------------------------------------------------------------------------- messages
