@@ -141,7 +141,7 @@ def test_what_was_never_seen_is_said_in_a_line(trained, tmp_path):
         (["nowhere", "rows.csv"], "nowhere does not exist", "the folder of a run"),
         ([".", "rows.csv"], "not a run folder", "apportion train"),
         (["a", "nowhere.csv"], "nowhere.csv does not exist", "rows.csv"),
-        (["a", "wards.csv"], "no column 'age'", "Known: ward"),
+        (["a", "wards.csv"], "no column 'age' (and 1 more like it)", "Known: ward"),
         (["a", "renamed.csv"], "no column 'age'", "Did you mean 'Age'?"),
         (
             ["a", "text.csv"],

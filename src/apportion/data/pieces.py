@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from apportion.data._cells import check_distinct
-from apportion.errors import ApportionError, DataError, suggestion
+from apportion.errors import ApportionError, DataError, and_more, suggestion
 
 log = logging.getLogger("apportion")
 
@@ -282,13 +282,13 @@ def check_columns(
     source: str, known: Collection[Any], names: Iterable[Any], remedy: str = ""
 ) -> None:
     """Check that a table has some columns."""
-    for name in names:
-        if name not in known:
-            raise DataError(
-                f"{source} has no column {name!r}.",
-                *([remedy] if remedy else []),
-                suggestion(str(name), map(str, known)),
-            )
+    missing = [name for name in names if name not in known]
+    if missing:
+        raise DataError(
+            f"{source} has no column {missing[0]!r}{and_more(len(missing))}.",
+            *([remedy] if remedy else []),
+            suggestion(str(missing[0]), map(str, known)),
+        )
 
 
 def is_parquet(path: Path) -> bool:
