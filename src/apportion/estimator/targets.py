@@ -205,6 +205,13 @@ def _check_array(proportions: Any, ids: NDArray[Any]) -> None:
             "Pass a DataFrame indexed by bag id or a dict; or an array with one row per bag, and "
             "bags that are the numbers of its rows.",
         )
+    outside = (ids < 0) | (ids >= len(table))
+    if outside.any():
+        raise BagError(
+            f"row {outside.argmax()} of X is in bag {ids[outside.argmax()]}, but proportions are "
+            f"an array of {len(table):,} rows, numbered from 0.",
+            "Pass a DataFrame indexed by bag id or a dict, or number the bags by the array's rows.",
+        )
 
 
 def _shared_rows(y: Any, ids: NDArray[Any]) -> Any:
