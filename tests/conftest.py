@@ -1,4 +1,4 @@
-"""Lets tests in any folder import what other tests share, however pytest is called."""
+"""Makes tests in any folder import what other tests share, however pytest is called."""
 
 import sys
 from pathlib import Path

@@ -47,7 +47,7 @@ if TYPE_CHECKING:  # the same names, as type checkers read them
 
 __version__ = "0.1.0"
 
-# Where each public name lives.
+# The module of each public name.
 _HOME = {
     "ApportionError": "errors",
     "Assignment": "labels.assign",

@@ -1,4 +1,4 @@
-"""The front door of the command line: `apportion` and `python -m apportion`."""
+"""The entry point of the command line: `apportion` and `python -m apportion`."""
 
 import sys
 

@@ -106,11 +106,11 @@ class TrainConfig:
         The most instances that go through the net at once. A larger step is taken in pieces, with
         the same result (except BatchNorm, which normalises each piece by itself).
     learning_rate : float
-        Of AdamW.
+        The learning rate of AdamW.
     weight_decay : float
-        Of AdamW; without decay that is Adam.
+        The weight decay of AdamW; with 0 it is Adam.
     schedule : "constant" or "cosine"
-        How the learning rate goes: "cosine" falls to 0 over the epochs.
+        How the learning rate changes: "cosine" falls to 0 over the epochs.
     warmup : float
         The share of training over which the learning rate first rises from 0.
     patience : int, optional
@@ -118,24 +118,24 @@ class TrainConfig:
     augment : tuple of str
         Augmentations of training batches, in this order: crop, flip, noise.
     seed : int
-        Decides everything random, apart from the weights the net came with.
+        Determines everything random, except the initial weights of a net that is passed in.
     device : str
-        Where to compute: cpu, cuda, cuda:1; auto takes a CUDA device if there is one.
+        Where to compute: cpu, cuda, cuda:1; auto is a CUDA device if there is one.
     precision : "auto", "float32" or "bfloat16"
-        "auto" takes bfloat16 (mixed precision) on CUDA devices that have it.
+        "auto" is bfloat16 (mixed precision) on CUDA devices that support it.
     step_mode : "auto", "eager", "captured" or "compiled"
         How steps are taken on a CUDA device: kernel by kernel; recorded as a CUDA graph, which
-        saves what Python takes; or with the net compiled by `torch.compile` as well, which takes
-        half a minute before it saves anything. "auto" records, and compiles from 50,000 steps on.
+        saves the time of Python; or with the net compiled by `torch.compile` as well, which first
+        takes half a minute. "auto" records, and compiles from 50,000 steps on.
         On the CPU steps are always eager.
     device_memory_gib : float, optional
-        How many GiB of instances may be kept on the device. What is larger is streamed to it, batch
-        by batch; by default what does not fit into the free memory.
+        How many GiB of instances may be kept on the device, by default what fits into the free
+        memory. Larger data are streamed to it, batch by batch.
     threads : int, optional
-        CPU threads, by default what torch is set to. On the CPU results are equal to the bit only
-        at the same number of threads.
+        CPU threads, by default the number that torch is set to. On the CPU, results are
+        bit-identical only at the same number of threads.
     checkpoint_every : int
-        Epochs from one checkpoint to the next, in training with a run folder.
+        The number of epochs between checkpoints, in training with a run folder.
 
     Examples
     --------

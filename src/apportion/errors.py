@@ -1,7 +1,7 @@
 """Every error class of the library, and how errors are worded.
 
 An error names the thing, the number and the remedy. Where the remedy is an option, it is an
-`Option`, because each door spells options in its own way: ``normalize=True`` in Python,
+`Option`, because each interface spells options in its own way: ``normalize=True`` in Python,
 ``--normalize`` at the command line.
 """
 
@@ -71,7 +71,7 @@ class ApportionError(Exception):
         super().__init__(problem, *details)
 
     def worded(self, spell: Callable[[Option], str] = str) -> str:
-        """Return the message with options as a door spells them."""
+        """Return the message with options as an interface spells them."""
         lines = ((line,) if isinstance(line, str) else line for line in self.args)
         return "\n  ".join(
             "".join(part if isinstance(part, str) else spell(part) for part in line)
@@ -84,7 +84,7 @@ class ApportionError(Exception):
         return any(isinstance(part, Option) and part.name == option for part in words)
 
     def remedied(self, remedy: Words) -> ApportionError:
-        """Return the same error with another remedy, for a door that has no such option."""
+        """Return the same error with another remedy, for an interface without such an option."""
         return type(self)(*self.args[:-1], remedy)
 
     def about(self, source: str) -> None:
@@ -154,7 +154,7 @@ def count(n: int, noun: str) -> str:
 
 
 def listing(names: Iterable[object], separator: str = ", ", most: int = 8) -> str:
-    """Join names, of many only the first.
+    """Join names; of many names only the first ones.
 
     Examples
     --------

@@ -28,7 +28,7 @@ __all__ = [
     "writing",
 ]
 
-UNFINISHED = ".new"  # how the names of files end that are not yet in their place
+UNFINISHED = ".new"  # the end of the names of files that are not complete yet
 MAKE_ROOM = "Pass a path in an existing folder that you may write to and that has space left."
 
 
@@ -36,7 +36,7 @@ MAKE_ROOM = "Pass a path in an existing folder that you may write to and that ha
 def writing(
     path: Path, error: type[ApportionError] = DataError, remedy: str = MAKE_ROOM
 ) -> Iterator[None]:
-    """Turn what the operating system says while a file is written into an error that names it."""
+    """Turn errors of the operating system while a file is written into one that names the file."""
     try:
         yield
     except OSError as cause:
@@ -87,7 +87,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def remove_unfinished(path: Path) -> None:
-    """Remove what a process that was killed has left of a file it was about to replace."""
+    """Remove the unfinished files that a killed process has left beside a file."""
     for beside in path.parent.glob(f"{glob.escape(path.name)}.*{UNFINISHED}"):
         beside.unlink(missing_ok=True)
 
@@ -106,7 +106,7 @@ def check_free(path: Path, *, force: bool, error: type[ApportionError] = DataErr
 def append_line(path: Path, record: Mapping[str, Any]) -> None:
     """Append one JSON line and force it to the disk.
 
-    What a killed process may have left of a line before it is removed.
+    An unfinished line before it, which a killed process may have left, is removed.
     """
     flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
     with open(os.open(path, flags, 0o666), "r+b") as lines:  # noqa: PTH123 - a descriptor
@@ -114,7 +114,7 @@ def append_line(path: Path, record: Mapping[str, Any]) -> None:
         if end and not _ends_with_newline(lines, end):
             lines.seek(0)
             before, newline, rest = lines.read().rpartition(b"\n")
-            if _is_json(rest):  # an editor may have taken the end of the line
+            if _is_json(rest):  # an editor may have removed the end of the line
                 lines.write(b"\n")
             else:
                 lines.truncate(len(before) + len(newline))
@@ -162,7 +162,7 @@ def read_toml(
 
 
 def as_toml(values: Mapping[str, Any]) -> str:
-    """Return flat values as TOML, which JSON's numbers, strings, booleans and lists are.
+    """Return flat values as TOML. JSON's numbers, strings, booleans and lists are valid TOML.
 
     Examples
     --------

@@ -5,7 +5,7 @@ variation between its given proportions and the mean confidence of its instances
 
 .. math:: \tfrac12 \sum_c | p^i_c - \tfrac1{|B^i|} \sum_j \mathrm{conf}(x^i_j, c) |,
 
-averaged over the bags. It runs from 0 to 1: the share of a bag that is wrong.
+averaged over the bags. It lies between 0 and 1: the share of a bag that is wrong.
 
 Proportion error and accuracy take numpy's arrays, and tensors as well, which stay where they are.
 """

@@ -1,22 +1,22 @@
 """The plan: what follows from the bags alone, each choice with its reason.
 
-All doors ask here, and nothing else decides a default that depends on the data. An option that is
-given always wins. A plan is a value: print it to read it.
+The estimator, the command line and the readers of data all ask here, and nothing else decides a
+default that depends on the data. An option that is given always wins. Print a plan to read it.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from numbers import Real
 from typing import Any
 
 import numpy as np
 
 from apportion.bags.bags import Bags
-from apportion.config import PRESETS, TrainConfig
-from apportion.errors import ConfigError, count, must_be, suggestion
+from apportion.config import TrainConfig
+from apportion.errors import count, must_be
 
 __all__ = [
     "Choice",
@@ -165,7 +165,7 @@ def held_out_share(n_bags: int, asked: float | None = None) -> Choice:
 
 
 def check_share(asked: Any, name: str = "validation") -> None:
-    """Check a share of bags that is asked for, by the name that the option has at a door."""
+    """Check a share of bags that is asked for, by the name that the caller has for it."""
     number = isinstance(asked, Real) and not isinstance(asked, bool)
     if asked is not None and not (number and 0 <= float(asked) < 1):
         raise must_be(name, "a number from 0 to below 1", asked)
@@ -179,10 +179,7 @@ def kind_of(bags: Bags) -> str:
 
 def preset_options(name: str) -> dict[str, Any]:
     """Return the options of a preset."""
-    if name not in PRESETS:
-        raise ConfigError(f"there is no preset {name!r}.", suggestion(str(name), PRESETS))
-    preset = PRESETS[name]
-    return {field.name: getattr(preset, field.name) for field in fields(preset)}
+    return asdict(TrainConfig.preset(name))
 
 
 def available_cores() -> int:

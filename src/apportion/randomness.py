@@ -1,7 +1,7 @@
 """Random numbers as a pure function of (seed, purpose, epoch, position): no state to save.
 
 Each purpose has numbers of its own, from numpy's Philox, whose key holds seed, purpose and epoch.
-Whoever needs the numbers of some instances alone begins at their position, or at their block.
+To draw the numbers of some instances only, begin at their position, or at their block.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["Purpose", "generator"]
 
 
 class Purpose(IntEnum):
-    """What random numbers are for."""
+    """The purposes of random numbers."""
 
     FIRST_LABELS = 1
     SHUFFLE = 2
@@ -30,9 +30,9 @@ def generator(
     Parameters
     ----------
     block : int
-        Blocks are so far apart that none runs into the next, whatever is drawn.
+        The number of a block. Blocks are so far apart that they never overlap.
     position : int
-        How many 64-bit numbers of the block to leave out. A uniform float64 takes one; others,
+        How many 64-bit numbers of the block to skip. A uniform float64 takes one; others,
         such as normal numbers, take a number that is random itself.
 
     Examples

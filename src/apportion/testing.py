@@ -62,7 +62,7 @@ CheckOnBags = Callable[[Bags, Method], None]
 
 
 def check_method(method: Given) -> None:
-    """Check that a method does what every method must.
+    """Check that a method does what every method must do.
 
     Parameters
     ----------
@@ -280,7 +280,7 @@ def is_a_function_of_the_seed(bags: Bags, method: Method) -> None:
 
 @_check()
 def goes_on_from_its_state(bags: Bags, method: Method) -> None:
-    """What `state_dict` returns is all there is: a fresh start with it goes on in the same way."""
+    """`state_dict` returns the whole state: a new start that loads it goes on in the same way."""
     trained = Training(toy_net(bags), bags, method)
     ours, fresh = trained.supervision, _start(method, bags)
     fresh.load_state_dict({name: value.clone() for name, value in ours.state_dict().items()})
@@ -417,14 +417,14 @@ def takes_single_numbers(bags: Bags, method: Method) -> None:
 
 @_check(lambda: toy_bags(x_of=_codes))
 def takes_codes_alone(bags: Bags, method: Method) -> None:
-    """Instances that are nothing but a category are taken, or a ConfigError says why not."""
+    """Instances that are only a category are accepted, or a ConfigError says why not."""
     with suppress(ConfigError):
         _require_sound(Training(nn.Embedding(4, 3), bags, method))
 
 
 @_check()
 def runs_on_cuda(bags: Bags, method: Method) -> None:
-    """A GPU, where there is one, is taken as well as the CPU, and leads to about the same."""
+    """Training on a GPU, if there is one, leads to about the same as on the CPU."""
     if not torch.cuda.is_available():
         return
     here, there, again = (

@@ -486,6 +486,13 @@ def test_subset(which, ids):
         bags[[1, 1]]
 
 
+def test_positions_of_instances_go_bag_after_bag():
+    bags = Bags.from_rows(None, [*"cabacb"], truth=[0, 1, 0, 1, 0, 1])
+    assert bags.ids == ("c", "a", "b")
+    assert bags.positions(np.array([2, 0])).tolist() == [4, 5, 0, 1]
+    assert bags.positions(np.array([1])).tolist() == [2, 3]
+
+
 @pytest.mark.parametrize(
     ("fraction", "held_out"), [(0.25, 10), (0.001, 1), (0.999, 39), (1 / 3, 13)]
 )

@@ -129,7 +129,7 @@ def test_two_ways_of_holding_out_are_one_too_many(tmp_path):
         (["rows.csv", "--bag", "wrad"], "no column 'wrad'", "Did you mean 'ward'?"),
         (["rows.csv"], "no column 'bag'", "Known: ward"),
         (["rows.csv", "--bag", "ward"], "neither proportions nor labels", "--proportions"),
-        (["nowhere.toml"], "nowhere.toml is missing", ".toml"),
+        (["nowhere.toml"], "nowhere.toml does not exist", ".toml"),
         (["typo.toml"], "'epocs'", "Did you mean 'epochs'?"),
         (["sections.toml"], "section 'dta'", "Did you mean 'data'?"),
         (["broken.toml"], "is not valid TOML", "Correct it"),

@@ -94,7 +94,7 @@ def test_a_file_in_several_bags_is_read_once(tmp_path):
         read_images(tmp_path, pd.concat([table, again.assign(kind="cat")]), label="kind")
     (tmp_path / "a.png").unlink()
     with pytest.raises(
-        DataError, match=r"^'a.png' \(row 1 of the table, counted from 0\) is missing"
+        DataError, match=r"^'a.png' \(row 1 of the table, counted from 0\) does not exist"
     ):
         read_images(tmp_path, pd.concat([table, again]), label="kind")
 
@@ -241,7 +241,7 @@ def test_broken_images_are_named_and_counted(tmp_path):
     assert problem == "'cut.jpg' (row 4 of the table, counted from 0) cannot be read as an image."
     assert "truncated" in reason
     assert remedy.strip() == "Save it again, or leave its row out of the table."
-    with pytest.raises(DataError, match=r"^'text.png' \(row 3 .* as an image, and so is 1 more\."):
+    with pytest.raises(DataError, match=r"^'text.png' \(row 3 .* image \(and 1 more like it\)\."):
         read("text.png", "empty.png")
     assert str(tmp_path) not in str(caught.value)
 
@@ -249,8 +249,8 @@ def test_broken_images_are_named_and_counted(tmp_path):
 @pytest.mark.parametrize(
     ("change", "options", "message"),
     [
-        ({"file": ["a.png", "x.png", "y.png"]}, {}, r"^'x.png' \(row 1 .* missing from .* 1 more"),
-        ({"file": ["a.png", "deep", "deep/b.png"]}, {}, r"^'deep' \(row 1 .* missing from"),
+        ({"file": ["a.png", "x.png", "y.png"]}, {}, r"^'x.png' \(row 1 .* not exist in .* 1 more"),
+        ({"file": ["a.png", "deep", "deep/b.png"]}, {}, r"^'deep' \(row 1 .* not exist in"),
         (
             {"file": ["a.png", "deep/b.png", "a.png"]},
             {},
@@ -266,8 +266,8 @@ def test_broken_images_are_named_and_counted(tmp_path):
         ({"file": ["a.png", r"..\a.png", "b"]}, {}, "in row 1 .* is outside the folder"),
         ({"file": ["a.png", "/a.png", "b"]}, {}, "'/a.png' in row 1 .* is outside the folder"),
         ({"file": ["a.png", r"C:\a.png", "b"]}, {}, "is outside the folder"),
-        ({"file": ["a.png", None, "b"]}, {}, "row 1 .* has no 'file', as 1 of 3"),
-        ({"bag": [None, "n", None]}, {}, "row 0 .* has no 'bag', as 2 of 3"),
+        ({"file": ["a.png", None, "b"]}, {}, "row 1 .* has no 'file'; 1 of 3"),
+        ({"bag": [None, "n", None]}, {}, "row 0 .* has no 'bag'; 2 of 3"),
         ({}, {"file": "fil"}, "^rows has no column 'fil'.\n  Did you mean 'file'"),
         ({}, {"bag": "bags"}, "no column 'bags'.\n  Did you mean 'bag'"),
         ({}, {"label": "kin"}, "no column 'kin'.\n  Did you mean 'kind'"),
@@ -334,7 +334,7 @@ def test_images_of_more_than_8_bits_are_refused(tmp_path):
     table = filled(tmp_path)
     save(tmp_path, "deep/c.png", np.full((5, 7), 60_000, np.uint16))
     with pytest.raises(
-        DataError, match=r"^'deep/c.png' \(row 2 .* more than 8 bits a pixel \(mode I"
+        DataError, match=r"^'deep/c.png' \(row 2 .* more than 8 bits per pixel \(mode I"
     ):
         read_images(tmp_path, table, proportions=SHARES)
 

@@ -118,7 +118,7 @@ def test_the_split_is_no_class_in_either_form():
         (long(VALUES).assign(more=1), {}, "2 rows of bag 'a', and 3 columns beside the bags"),
         (long(VALUES)[["bag", "value"]], {}, "2 rows of bag 'a', and 1 columns"),
         (long(VALUES | {("b", "no"): "x"}), {}, "column 'value' of bag 'b' is 'x'"),
-        (pd.concat([long(VALUES)] * 2), {}, "row 4 .* bag 'a' and class 'yes', which row 0 has"),
+        (pd.concat([long(VALUES)] * 2), {}, "row 4 .* bag 'a' and class 'yes', as row 0 has"),
         (long({**VALUES, ("b", None): 1.0}), {}, "row 4 .*, of bag 'b', has no class"),
         (long({**VALUES, (None, "yes"): 1.0}), {}, "row 4 .* has no bag"),
         (pd.DataFrame({"bag": ["a", "b", "a"], "yes": 0.5, "no": 0.5}), {}, "bag 'a' occurs mor"),

@@ -21,7 +21,7 @@ from tests.data.wards import same, wards
 
 @pytest.fixture
 def small_pieces(monkeypatch):
-    """Let a piece be of three rows of five columns."""
+    """Read pieces of three rows, of five columns each."""
     monkeypatch.setattr(pieces, "CELLS", 15)
 
 

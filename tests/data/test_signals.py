@@ -198,7 +198,7 @@ def test_a_net_takes_what_is_read():
         (words(pitch=list("123456x89")), {}, "^rows: signal 4 has 'x' in row 6"),
         (words(pitch=[1e39] * 9), {}, r"^rows: signal 3 has 1e\+39 in row 0 .* 9 of 9"),
         (words(pitch=pd.Timestamp("2026-01-01")), {}, "^rows: signal 3 has Timestamp"),
-        (words(speaker=["b", None, *"abaabaa"]), {}, "^rows: row 1 .* has no 'speaker', as 1 of 9"),
+        (words(speaker=["b", None, *"abaabaa"]), {}, "^rows: row 1 .* has no 'speaker'; 1 of 9"),
         (
             words(time=[1, 2, 3, 4, np.nan, 6, 7, 8, 9]),
             {"order": "time"},

@@ -22,7 +22,7 @@ from tests.data.wards import CLASSES, N, parts, same, saved, wards
 
 @pytest.fixture
 def small_pieces(monkeypatch):
-    """Let a piece be of three rows of five columns."""
+    """Read pieces of three rows, of five columns each."""
     monkeypatch.setattr(pieces, "CELLS", 15)
 
 
@@ -193,7 +193,7 @@ def test_text_among_numbers_of_held_out_rows_is_refused_and_not_learned(tmp_path
     odd = rows.astype({"dose": object})
     odd.loc[first, "dose"] = "much"
     path = saved(odd, tmp_path / "rows.csv")
-    with pytest.raises(DataError, match=rf"was numbers when learned, .*row {first} .*much"):
+    with pytest.raises(DataError, match=rf"held numbers when it was learned, .*row {first} .*much"):
         read_sets(path, bag="ward", proportions=table, label="sick")
 
 

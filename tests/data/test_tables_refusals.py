@@ -14,12 +14,12 @@ from tests.data.wards import saved, wards
 
 @pytest.fixture
 def small_pieces(monkeypatch):
-    """Let a piece be of three rows of five columns."""
+    """Read pieces of three rows, of five columns each."""
     monkeypatch.setattr(pieces, "CELLS", 15)
 
 
 def refused(error, rows, table, tmp_path, form=".csv", **options):
-    """Give the message of the refusal of two files."""
+    """Return the message of the error that two files raise."""
     rows_file, table_file = tmp_path / f"rows{form}", tmp_path / f"wards{form}"
     saved(rows, rows_file)
     saved(table, table_file)
@@ -65,7 +65,7 @@ def test_refusals_name_file_row_bag_and_remedy(tmp_path, small_pieces, form):
     as_text = message(
         rows.assign(age=rows["job"]), columns=learn_columns(rows[["age"]]), label="sick"
     )
-    assert f"{rows_file}: column 'age' was numbers when learned" in as_text
+    assert f"{rows_file}: column 'age' held numbers when it was learned" in as_text
     # What Bags refuses.
     changed = table.copy()
     changed.loc[2, "mild"] = np.nan
@@ -152,5 +152,5 @@ def test_a_file_that_changes_meanwhile_is_refused(tmp_path, monkeypatch, small_p
         saved(pd.concat([rows, rows]), path)
 
     monkeypatch.setattr(Columns, "__init__", learn_and_change)
-    with pytest.raises(DataError, match=r"rows.csv had 60 rows, and has another number now"):
+    with pytest.raises(DataError, match=r"rows.csv had 60 rows, but their number has changed"):
         read_table(path, bag="ward", proportions=table)

@@ -227,7 +227,7 @@ def test_a_method_without_a_loss_is_an_error_and_no_reason_to_do_without_graphs(
             return Nothing()
 
     bags = toy_bags((16,) * 12)
-    with pytest.raises(ConfigError, match="gives no loss"):
+    with pytest.raises(ConfigError, match="returns no loss"):
         fit(toy_net(bags), bags, method=Method(), config=toy_config(device="cuda"))
 
 

@@ -483,7 +483,7 @@ def test_wrong_targets_are_named():
     message = refused(BagError, X, rows, bags=bags)
     assert "of the same bag" in message
     bags_too = Bags.from_rows(X, bags, table)
-    assert "know their proportions" in refused(ConfigError, bags_too, names)
+    assert "have their proportions" in refused(ConfigError, bags_too, names)
 
 
 def test_a_table_that_sums_to_neither_is_told_what_to_do():

@@ -110,6 +110,18 @@ def test_a_network_of_ones_own_is_rebuilt_by_the_caller(tmp_path):
         LLPClassifier.load(file, net=lambda: 3)  # type: ignore[return-value, arg-type]
 
 
+def test_the_file_of_a_model_alone_becomes_a_classifier(tmp_path):
+    classifier = trained(model="mlp")
+    classifier.model_.save(tmp_path / "model")
+    again = LLPClassifier.load(tmp_path / "model")
+    new = rows(1)[0]
+    assert np.array_equal(again.predict_proba(new), classifier.predict_proba(new))
+    assert again.get_params() == LLPClassifier(model="mlp").get_params()
+    assert again.n_features_in_ == 3
+    assert again.history_.records == []
+    assert again.history_.best_epoch is None
+
+
 def test_there_is_no_pickle_in_the_file(tmp_path, monkeypatch):
     classifier = trained()
 
@@ -167,7 +179,7 @@ def test_a_method_that_a_file_cannot_keep_is_said(tmp_path, caplog):
     classifier = trained(method=FPL(first=first), validation_fraction=0)
     with caplog.at_level("WARNING", "apportion"):
         classifier.save(tmp_path / "model")
-    assert "cannot be kept in a file" in caplog.text
+    assert "cannot be stored in a file" in caplog.text
     assert LLPClassifier.load(tmp_path / "model").method == "fpl"
 
 

@@ -135,3 +135,9 @@ def test_rows_in_known_bags_can_be_rescaled():
     bags = in_known_bags(BAG, table, normalize=True)
     assert bags.ids == ("a", "b")
     assert bags.proportions.tolist() == [[0.25, 0.75], [0.5, 0.5]]
+
+
+@pytest.mark.parametrize("stranger", [-1, 2])
+def test_a_bag_that_an_array_of_proportions_has_no_row_of_is_named(stranger):
+    with pytest.raises(BagError, match=f"^row 2 of X is in bag {stranger}, .* an array of 2 rows"):
+        read_targets(3, None, np.array([0, 1, stranger]), np.full((2, 2), 0.5))

@@ -444,5 +444,5 @@ def test_confidences_of_another_shape_or_type_are_refused(confidence):
 def test_confidences_that_are_not_finite_are_refused(value):
     confidence = confidence_of(SMALL)
     confidence[3, 1] = value
-    with pytest.raises(AssignmentError, match="A network that diverged gives NaN"):
+    with pytest.raises(AssignmentError, match="A network that has diverged returns NaN"):
         Leader(SMALL, eta=1).decide(confidence)

@@ -164,7 +164,10 @@ def test_the_named_ones_are_applied_in_order_to_the_first_part():
         (lambda: augmented((batch(2, 3),), ["x"], generator()), "'x'.\n  Known: crop, flip, n"),
         (lambda: crop(batch(2, 3), generator()), r"crop takes .* shape \(2, 3\)"),
         (lambda: flip(batch(2, 3), generator()), r"flip takes .* shape \(2, 3\)"),
-        (lambda: crop(batch(2, 3, 8), generator(), padding=-1), "padding is -1"),
+        (
+            lambda: crop(batch(2, 3, 8), generator(), padding=-1),
+            "padding must be an integer ≥ 0; got -1",
+        ),
     ],
 )
 def test_what_cannot_be_done_is_refused(call, message):

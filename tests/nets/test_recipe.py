@@ -82,7 +82,7 @@ def test_the_callers_random_state_stays():
     ("change", "message"),
     [
         ({"net": "mpl"}, "^there is no net 'mpl'.\n  Did you mean 'mlp'"),
-        ({"net": 3}, "is no recipe of a net.\n  Pass the recipe"),
+        ({"net": 3}, "is no recipe of a net.\n  Pass the unchanged recipe"),
         ({"hidden": None}, "^hidden is None in the recipe of mlp"),
         ({"hidden": [8, 0]}, r"^hidden is \[8, 0\] in"),
         ({"hidden": "8"}, "^hidden is '8' in"),

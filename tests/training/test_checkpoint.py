@@ -623,14 +623,14 @@ def test_a_first_line_that_was_never_finished_is_started_again(tmp_path, uninter
 
 
 def limit(n_bytes):
-    """Let no file grow beyond so many bytes: the write fails as on a full disk (EFBIG)."""
+    """Limit the size of every file: writing beyond it fails as on a full disk (EFBIG)."""
     hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
     resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, hard))
 
 
 @contextmanager
 def own_limit(n_bytes=None):
-    """Give the limit back as it was, whatever happens to it meanwhile."""
+    """Restore the limit at the end of the test."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
         if n_bytes is not None:

@@ -92,7 +92,7 @@ def die(*_):
 
 
 def at_call(n, owner, name, *, instead=die, after=False):
-    """Let the n-th call of a function be the last thing that the process does."""
+    """Kill the process at the n-th call of a function."""
     at_calls(count(1), n, owner, name, instead=instead, after=after)
 
 
@@ -257,7 +257,7 @@ def assert_same(folder, reference):
 
 @pytest.fixture(scope="module")
 def reference(server, tmp_path_factory):
-    """Give the folder of a training that nobody disturbed, and how long it took."""
+    """Return the folder of an uninterrupted training, and how long it took."""
     known = {}
 
     def uninterrupted(every, rows):

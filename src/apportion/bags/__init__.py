@@ -1,1 +1,1 @@
-"""Bags: what is known of instances and their groups. Plain numpy."""
+"""Bags: groups of instances, and what is known of them. Plain numpy."""

@@ -236,6 +236,13 @@ class Bags:
         bag = range(self.n_bags)[bag]
         return self.index[self.offsets[bag] : self.offsets[bag + 1]]
 
+    def positions(self, bags: Ints) -> Ints:
+        """Return the positions in `index` of the instances of some bags, bag after bag."""
+        sizes = self.sizes[bags]
+        starts = np.cumsum(sizes) - sizes
+        positions: Ints = np.arange(sizes.sum()) + np.repeat(self.offsets[bags] - starts, sizes)
+        return positions
+
     def __getitem__(self, positions: Any) -> Bags:
         """Return the bags at some positions: integers, a boolean mask or a slice; never ids.
 
@@ -249,12 +256,10 @@ class Bags:
         if not len(kept):
             raise BagError("0 of the bags are chosen.", "Choose at least one.")
         check_unique(kept.tolist(), "position")
-        sizes = self.sizes[kept]
-        offsets = np.concatenate([[0], np.cumsum(sizes)])
-        place = np.arange(offsets[-1]) + np.repeat(self.offsets[kept] - offsets[:-1], sizes)
+        place = self.positions(kept)
         return self._changed(
             index=self.index[place],
-            offsets=offsets,
+            offsets=np.concatenate([[0], np.cumsum(self.sizes[kept])]),
             proportions=self.proportions[kept],
             counts=self.counts[kept],
             ids=tuple(self.ids[i] for i in kept),
@@ -295,7 +300,7 @@ class Bags:
         >>> train.ids, held_out.ids
         ((0, 1, 3), (2,))
         >>> print(overlap)
-        1 of 2 held-out rows (50.0%) also stand in training bags: results will flatter.
+        1 of 2 held-out rows (50.0%) also stand in training bags: results will look too good.
         """
         held_out = held_out_bags(self.n_bags, fraction, seed=seed)
         train, rest = self[~held_out], self[held_out]
@@ -354,7 +359,7 @@ def put_in_bags(
     classes: Iterable[Hashable] | None = None,
     truth: tuple[Names, Ints] | None = None,
 ) -> Bags:
-    """Build bags from instances that are placed, and from what is said of the bags.
+    """Build bags from the bag of every instance, and from the proportions of the bags.
 
     Parameters
     ----------
@@ -410,7 +415,7 @@ class Overlap:
         return (
             f"{self.shared_rows:,} of {count(self.held_out_rows, 'held-out row')} "
             f"({self.shared_rows / self.held_out_rows:.1%}) also stand in training bags"
-            + (": results will flatter." if self.shared_rows else ".")
+            + (": results will look too good." if self.shared_rows else ".")
         )
 
 

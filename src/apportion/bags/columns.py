@@ -1,9 +1,9 @@
-"""What the columns of a table are: a plain description of how each became numbers.
+"""The columns of a table: a plain description of how each became numbers.
 
 A numeric column is one column of float32, in which the mean over the training rows stands for a
 missing value. If values were missing in these rows, a further column says where: 1 there, 0
 elsewhere. All such columns follow the numeric ones. A column whose values differ by less than a
-thousandth of their mean, times in seconds for example, is stored less its mean: float32 has seven
+thousandth of their mean, times in seconds for example, is stored minus its mean: float32 has seven
 digits.
 
 A categorical column is one column of codes. Code 0 stands for a missing value and for a category
@@ -56,7 +56,7 @@ class Columns:
 
     @property
     def n_numbers(self) -> int:
-        """F, the number of columns of float32: one per numeric column, and one per gaps."""
+        """F, the number of float32 columns: one per numeric column, one per column with gaps."""
         return len(self.means) + len(self.gaps)
 
     @property

@@ -42,7 +42,7 @@ def counts_from_proportions(proportions: ArrayLike, sizes: ArrayLike) -> Ints:
     if given.ndim not in (1, 2) or size.shape not in ((), given.shape[:-1]):
         raise BagError(
             f"proportions of shape {given.shape} do not go with sizes of shape {size.shape}.",
-            "Pass one row of proportions and one size a bag: shapes (n, C) and (n,).",
+            "Pass one row of proportions and one size per bag: shapes (n, C) and (n,).",
         )
     p = np.atleast_2d(given)
     size = np.broadcast_to(size, len(p))
@@ -50,7 +50,7 @@ def counts_from_proportions(proportions: ArrayLike, sizes: ArrayLike) -> Ints:
     if bad.any():
         raise BagError(
             f"bag {bad.argmax()} has a size of {size[bad.argmax()]}.",
-            "Sizes are numbers of instances: let them be whole, from 0 to 2**53.",
+            "Sizes are numbers of instances: they must be integers from 0 to 2**53.",
         )
     size = size.astype(np.int64)
     check_values(p, size, range(len(p)), range(p.shape[1]))
@@ -69,8 +69,8 @@ def largest_remainder(p: Floats, sizes: Ints) -> Ints:
     remainder = size * share - counts * whole
     counts += remainder // whole
     fraction = (remainder % whole) / whole
-    # Whoever gets one more has a fraction over 1 / C, whoever does not has one of 1 - 1 / C at
-    # most: while a tie is this narrow, any winner of it keeps within one instance of its quota.
+    # A class that gets one more has a fraction over 1 / C, any other one of at most
+    # 1 - 1 / C: while a tie is this narrow, any winner stays within one instance of its quota.
     tie = np.minimum(size * 2.0**-50, 0.25 / n_classes**2)
     order = np.argsort(-fraction, axis=1, kind="stable")
     drops = -np.diff(np.take_along_axis(fraction, order, axis=1)) > tie

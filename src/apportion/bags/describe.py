@@ -11,7 +11,7 @@ from apportion.bags.counts import count_labels
 from apportion.errors import count, listing
 
 NEARLY_IDENTICAL = 0.01  # a spread of proportions; they are seldom known to more than a hundredth
-BY_CHANCE = 1.5  # a spread, in those of bags filled at random: less says hardly more than chance
+BY_CHANCE = 1.5  # times the spread of bags filled at random: less is hardly more than chance
 SMALL_BAGS = 0.5  # a spread of random bags from which on even they tell classes apart
 
 
@@ -57,7 +57,7 @@ class BagsSummary:
                 f"{weakest:.2g}\n(bags of one class each: 1; bags filled at random: {random:.2g}). "
                 f"{hardest}"
             )
-        remedy = "Make bags that differ more, say by place or by time instead of at random."
+        remedy = "Make bags that differ more, for example by place or time instead of at random."
         if self.n_bags <= possible:
             problem = f"{count(self.n_bags, 'bag')} cannot tell {possible + 1} classes apart"
             remedy = f"Make at least {possible + 1} bags, of different proportions."
@@ -91,7 +91,7 @@ truth     {truth}
 
 
 def summarize(bags: Any) -> BagsSummary:
-    """Summarise `Bags`, which this module, below theirs, cannot name as a type."""
+    """Summarise `Bags`; their module imports this one, so they cannot be named as a type here."""
     sizes, proportions = bags.sizes, bags.proportions
     times_used = np.bincount(bags.index, minlength=bags.n_rows)
     moved = np.abs(bags.counts - sizes[:, None] * proportions)

@@ -1,4 +1,4 @@
-"""Reading what users bring: instances, one name per row, rows by bag, and tables of proportions."""
+"""Readers of the input of `Bags`: instances, names of rows, rows by bag, tables of proportions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = [
     "read_members",
 ]
 
-FEW = 20_000  # rows: with fewer Python is done before scipy or pandas are imported
+FEW = 20_000  # rows: with fewer, Python is faster than importing scipy or pandas
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +83,7 @@ def count_rows(x: Any) -> int:
 def factorize(values: Any, what: str, n_rows: int | None) -> tuple[Names, Ints]:
     """Return the distinct names in order of appearance, and the code of each row's name.
 
-    The time is about that of `pandas.factorize`, which does it for many rows.
+    Many rows are factorized by pandas, few in Python.
     """
     if not hasattr(values, "dtype"):
         array: Any = np.fromiter(values, dtype=object)  # numpy would make strings of mixed lists
@@ -99,7 +99,7 @@ def factorize(values: Any, what: str, n_rows: int | None) -> tuple[Names, Ints]:
         names, codes = _factorize_few(array) if len(array) < FEW else _factorize_many(array)
     except TypeError as error:
         raise BagError(
-            f"the {what}s cannot be told apart: {error}.", f"Pass a text or a number per {what}."
+            f"the {what}s cannot be compared: {error}.", f"Pass a text or a number per {what}."
         ) from error
     missing = codes < 0
     if missing.any():
@@ -112,7 +112,7 @@ def factorize(values: Any, what: str, n_rows: int | None) -> tuple[Names, Ints]:
 
 
 def _factorize_few(array: Any) -> tuple[Names, Ints]:
-    """Do it in Python: importing pandas takes longer."""
+    """Factorize in Python, which is faster than importing pandas."""
     dates = isinstance(array, np.ndarray) and array.dtype.kind in "mM"
     items = list(array) if dates else array.tolist()  # which makes plain numbers of numpy's dates
     seen: dict[Hashable, int] = {}
@@ -126,7 +126,7 @@ def _factorize_few(array: Any) -> tuple[Names, Ints]:
 def _is_missing(name: Any) -> bool:
     try:
         return name is None or bool(name != name)  # as NaN and NaT are
-    except TypeError:  # pandas.NA will not say
+    except TypeError:  # pandas.NA cannot be compared
         return True
 
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from apportion.cli.source import Source
-from apportion.errors import DataError, suggestion
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from apportion.data.pieces import Pieces
     from apportion.model.model import Model
 
 __all__ = ["Piece", "Wanted", "pieces_of"]
@@ -45,14 +43,14 @@ class Piece:
 def pieces_of(model: Model, source: Source, wanted: Wanted) -> Iterator[Piece]:
     """Yield the rows of a file piece by piece, as the model takes them."""
     table, columns = source.open(), model.columns
-    # What an instance is called if it is no row, and what is asked for.
+    # The name of an instance that is not a row, and the columns that are asked for.
     key = {"table": None, "images": source.file, "signals": source.signal}[source.kind]
     keep = list(dict.fromkeys([*([] if key is None else [key]), *wanted.keep]))
     texts = [] if wanted.label is None else [wanted.label]
     texts += [] if wanted.proportions is None else [source.bag]
     learned = source.channels if columns is None else columns.names
-    _check_there(table, learned, "which was learned from")
-    _check_there(table, [*keep, *texts])
+    table.check_columns(learned, "The model learned from it.")
+    table.check_columns([*keep, *texts])
     texts += keep[:1] if columns is None else columns.categorical  # names of files or signals
     pieces = zip(
         (frame for _, frame in table.read(table.names, set(texts))),
@@ -89,23 +87,12 @@ def _not_a_table(frame: pd.DataFrame, kept: pd.DataFrame, source: Source) -> Pie
 
     one_bag: dict[str, Any] = {"bag": ALL, "proportions": {0: [1.0]}}
     if source.images is not None:
-        size = None if source.size is None else (source.size[0], source.size[-1])
         place, files = pd.factorize(frame[source.file])  # a file may stand in several bags
         table = pd.DataFrame({source.file: files, ALL: 0})
-        bags = read_images(source.images, table, file=source.file, size=size, **one_bag)
+        bags = read_images(source.images, table, file=source.file, size=source.size, **one_bag)
         return Piece(frame, kept, (bags.x[place],))
     key = str(source.signal)
     one_bag |= {"signal": key, "order": source.order, "channels": source.channels}
     bags = read_signals(frame.assign(**{ALL: 0}), **one_bag)
     first = ~frame.duplicated(key).to_numpy()
     return Piece(frame[first], kept[first], bags.x)
-
-
-def _check_there(table: Pieces, names: Sequence[str], why: str = "") -> None:
-    missing = [name for name in names if name not in table.names]
-    if missing:
-        more = f", nor {len(missing) - 1} others" if len(missing) > 1 else ""
-        raise DataError(
-            f"{table.source} has no column {missing[0]!r}{more}{', ' + why if why else ''}.",
-            suggestion(missing[0], table.names),
-        )

@@ -1,4 +1,4 @@
-"""The command line: all verbs, and what becomes of errors.
+"""The command line: all verbs, and how errors are shown.
 
 Every verb has its imports inside, so that `--help` is quick.
 """
@@ -27,10 +27,10 @@ MISTAKE, INTERRUPTED = 70, 130  # exit codes
 
 
 class Verbs(TyperGroup):
-    """Turns errors into messages and exit codes; with --debug they pass as they are."""
+    """Turns errors into messages and exit codes; with --debug they are raised as they are."""
 
     def invoke(self, context: Any) -> Any:
-        """Do what a verb does."""
+        """Run a verb."""
         from apportion.errors import ApportionError
 
         try:
@@ -41,7 +41,7 @@ class Verbs(TyperGroup):
             raise typer.Exit(INTERRUPTED) from None
         except Exception as error:
             of_the_parser = hasattr(error, "exit_code") or isinstance(error, typer.Abort)
-            # A pipe that is closed, as by head, is the parser's to deal with as well.
+            # The parser also handles a pipe that is closed, for example by head.
             if of_the_parser or isinstance(error, BrokenPipeError) or context.params.get("debug"):
                 raise
             if isinstance(error, ApportionError):
@@ -50,7 +50,7 @@ class Verbs(TyperGroup):
                 raise typer.Exit(1) from error
             typer.echo(
                 f"apportion: {type(error).__name__}: {error}\n"
-                "  This is a mistake in apportion, or in what it was given and did not notice.\n"
+                "  This is an error in apportion, or in input that it failed to check.\n"
                 f"  `apportion --debug {' '.join(sys.argv[1:])}` shows where it arose.",
                 err=True,
             )
@@ -59,7 +59,7 @@ class Verbs(TyperGroup):
 
 @contextmanager
 def _plain_warnings() -> Iterator[None]:
-    """Show warnings as what they say, without the line of code that they come from."""
+    """Show the message of warnings, without the line of code that they come from."""
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
         typer.echo(f"apportion: {message}", err=True)
@@ -84,9 +84,9 @@ app = typer.Typer(
 
       apportion report  runs/a
 
-    Exit codes: 0 done; 1 something in files or options is to be mended, and
-    the message says what; 2 a command that is not understood; 70 a mistake in
-    apportion; 130 stopped by Ctrl-C.
+    Exit codes: 0 done; 1 error in your files or options, and the message says
+    what to change; 2 unknown command or option; 70 error in apportion itself;
+    130 stopped by Ctrl-C.
     """,
     no_args_is_help=True,
     pretty_exceptions_enable=False,

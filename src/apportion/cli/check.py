@@ -36,7 +36,7 @@ def check(
     It says how large the bags are, what rounding their proportions to whole
     counts moves, which columns will be learned from, whether the classes can
     be told apart at all, and what apportion train will use by default and why.
-    Mistakes are named, with the exit code 1.
+    Errors are reported, with the exit code 1.
 
     The table of proportions may also have one row per bag and class: columns of
     the bag, the class and the number; a class without a row is 0.
@@ -66,7 +66,7 @@ def check(
 
 
 def _doubts(bags: Any) -> Iterator[str]:
-    """Yield what can be learned from, but hardly should be."""
+    """Yield warnings of columns and classes that should probably not be learned from."""
     import numpy as np
 
     columns = bags.columns

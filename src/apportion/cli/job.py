@@ -1,4 +1,4 @@
-"""What `apportion train` is told: where the bags come from, and how to learn from them.
+"""The input of `apportion train`: where the bags come from, and how to learn from them.
 
 It is written as the sections of a TOML file, which a run's config.toml is as well:
 
@@ -124,7 +124,7 @@ class Job:
         return replace(self, **changes)
 
     def prepare(self, columns: Columns | None = None) -> Prepared:
-        """Read the bags, and make all that follows from them.
+        """Read the bags, and build everything that `fit` takes.
 
         Parameters
         ----------
@@ -135,7 +135,7 @@ class Job:
         from apportion.nets.build import build_net
         from apportion.plan import check_share, make_plan
 
-        method = method_from(self.method)  # wrong options are told before anything is read
+        method = method_from(self.method)  # wrong options are reported before anything is read
         options = dict(self.model)
         validation = options.pop("validation", None)
         check_share(validation)
@@ -164,16 +164,16 @@ class Job:
         return Prepared(sets, made, method, config, plan, about)
 
     def _check_options(self, net: str | None, options: Mapping[str, Any]) -> None:
-        """Check what `fit` would say only after all data are read."""
+        """Check what `fit` would check only after all data are read."""
         from apportion.engine.device import device_for
-        from apportion.nets.augment import AUGMENTATIONS
+        from apportion.nets.augment import check_augmentations
         from apportion.nets.build import NETS
+        from apportion.nets.recipe import check_name
         from apportion.plan import NETS as BY_KIND
         from apportion.plan import preset_options
 
         name = BY_KIND[self.source.kind] if net is None else net
-        if name not in NETS:
-            raise ConfigError(f"there is no net {name!r}.", suggestion(str(name), NETS))
+        check_name(name, NETS)
         known = [n for n in signature(NETS[name]).parameters if n not in BY_THE_DATA]
         for option in options:
             if option not in known:
@@ -185,18 +185,13 @@ class Job:
         preset = given.pop("preset", None)
         config = TrainConfig.from_dict({**(preset_options(preset) if preset else {}), **given})
         device_for(config.device)
-        for augmentation in config.augment:
-            if augmentation not in AUGMENTATIONS:
-                raise ConfigError(
-                    f"there is no augmentation {augmentation!r}.",
-                    suggestion(augmentation, AUGMENTATIONS),
-                )
+        check_augmentations(config.augment)
 
 
 def read_config(path: Path) -> dict[str, Any]:
     """Read the sections of a configuration, or of a run's config.toml."""
     if not path.is_file():
-        raise ConfigError(f"{path} is missing.", "Pass the path of a .toml file.")
+        raise ConfigError(f"{path} does not exist.", "Pass the path of a .toml file.")
     sections = read_toml(path)
     if sections.pop("format", FORMAT_VERSION) != FORMAT_VERSION:
         raise ConfigError(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from apportion.cli._rows import Piece, Wanted, pieces_of
-from apportion.cli.options import image_size, listed
+from apportion.cli.options import listed, options_of, takes
 from apportion.cli.source import Source
 from apportion.errors import DataError, suggestion
 from apportion.files import check_free, replacing
@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 __all__ = ["predict"]
 
 FORMATS = (".csv", ".parquet")
+OWN = ("bag", "names", "images", "size", "normalize")  # options of the data
 
 
+@takes(options_of(Source, "Data", OWN, dict.fromkeys(("bag", "images", "size"), "the run's")))
 def predict(
     run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
     rows: Annotated[
@@ -51,26 +53,9 @@ def predict(
             "them."
         ),
     ] = None,
-    bag: Annotated[
-        str | None,
-        typer.Option(help="With --proportions: the column of the bags.", show_default="the run's"),
-    ] = None,
-    names: Annotated[
-        str | None,
-        typer.Option(help="The names of the columns, for a file without a header row."),
-    ] = None,
-    images: Annotated[
-        Path | None, typer.Option(help="The folder of image files.", show_default="the run's")
-    ] = None,
-    size: Annotated[
-        str | None,
-        typer.Option(help="Resize images to height x width.", show_default="the run's"),
-    ] = None,
-    normalize: Annotated[
-        bool, typer.Option("--normalize", help="Rescale --proportions to sum to 1 in every bag.")
-    ] = False,
     device: Annotated[str, typer.Option(help="cpu, cuda, or auto.")] = "auto",
     force: Annotated[bool, typer.Option("--force", help="Replace --out.")] = False,
+    **options: Any,
 ) -> None:
     """Predict the class and the probabilities of every row by a trained model.
 
@@ -89,11 +74,12 @@ def predict(
     """
     from apportion.model.model import Model
 
+    given = {"rows": str(rows), **Source.given(options)}
+    normalize = given.pop("normalize", False)
     wanted = Wanted(str(rows), listed(keep) or (), label, proportions, normalize)
     _check_out(out, wanted, force=force)
     model = Model.load(run, device=device)
-    own = {"bag": bag, "images": None if images is None else str(images), "size": image_size(size)}
-    source = _source_of(Run(run), str(rows), listed(names) or (), own)
+    source = _source_of(Run(run), given)
     typer.echo(_write_predictions(model, source, wanted, out))
 
 
@@ -116,15 +102,11 @@ def _write_predictions(model: Model, source: Source, wanted: Wanted, out: Path) 
             found = pd.DataFrame(likely.astype(np.float32), columns=names)
             found.insert(0, "label", labels)
             write(pd.concat([piece.kept.reset_index(drop=True), found], axis=1))
-        if not n_rows:
-            raise DataError(
-                f"{wanted.rows} has 0 rows below its header.", "Pass a table with rows."
-            )
     told = f"Wrote {n_rows:,} predictions to {out}."
     return told if wanted.label is None else f"{told} Accuracy: {correct / n_rows:.2%}."
 
 
-def _source_of(run: Run, rows: str, names: tuple[str, ...], given: dict[str, Any]) -> Source:
+def _source_of(run: Run, given: dict[str, Any]) -> Source:
     """Return the files that are given, with columns that mean what they meant in training."""
     data = run.settings().get("data")
     if data is None:
@@ -135,8 +117,7 @@ def _source_of(run: Run, rows: str, names: tuple[str, ...], given: dict[str, Any
         )
     alike = ("bag", "images", "file", "size", "signal", "order", "channels", "classes")
     own = {name: data[name] for name in alike if name in data}
-    own |= {name: value for name, value in given.items() if value is not None}
-    return Source.from_dict({**own, "rows": rows, "names": names})
+    return Source.from_dict({**own, **given})
 
 
 def _labels(
@@ -202,7 +183,7 @@ def _check_out(out: Path, wanted: Wanted, *, force: bool) -> None:
     for name in wanted.keep:
         if name == "label" or name.startswith("probability_"):
             raise DataError(
-                f"--keep {name} would stand beside a prediction of that name.",
+                f"--keep {name} has the name of a column of predictions.",
                 "Rename the column, or leave it out.",
             )
 

@@ -1,4 +1,4 @@
-"""Where bags come from, as flags and as the section [data] of a configuration say it.
+"""The source of bags, as in the flags of a verb and in the section [data] of a configuration.
 
 A table has one row per instance. With `images` it has one row per file instead, and with `signal`
 one row per frame. All three are read by `apportion.data`, when they are read.
@@ -29,10 +29,10 @@ LISTS = ("channels", "classes", "exclude", "names", "size")
 
 
 class Read(NamedTuple):
-    """What was read."""
+    """The bags that were read, and how."""
 
     sets: dict[str, Bags]  # by "train", "valid" and "test"
-    source: Source  # with everything that was found out
+    source: Source  # with the channels that were found
     validation: Choice  # which share of the bags was held out, and why
 
 
@@ -92,7 +92,7 @@ class Source:
     names: tuple[str, ...] = ()
     images: str | None = None
     file: str = "file"
-    size: tuple[int, ...] | None = None
+    size: tuple[int, int] | None = None
     signal: str | None = None
     order: str | None = None
     channels: tuple[str, ...] = ()
@@ -174,7 +174,7 @@ class Source:
         return {"kind": self.kind, **given}
 
     def resolved(self) -> Source:
-        """Return the same with whole paths, which hold from anywhere."""
+        """Return the same with absolute paths."""
         paths = {name: getattr(self, name) for name in PATHS}
         whole: dict[str, Any] = {
             name: str(Path(path).expanduser().resolve())
@@ -227,8 +227,7 @@ class Source:
             "label": self.label,
         }
         if self.images is not None:
-            size = None if self.size is None else (self.size[0], self.size[-1])
-            bags = read_images(self.images, rows, file=self.file, size=size, **options)
+            bags = read_images(self.images, rows, file=self.file, size=self.size, **options)
             return self._read(split_bags(bags, table, validation, seed), table, validation)
         if self.signal is not None:
             own = (self.bag, self.label, self.signal, self.order, *self.exclude)
@@ -237,7 +236,7 @@ class Source:
             options |= {"signal": self.signal, "order": self.order, "channels": channels}
             bags = read_signals(rows, **options)
             sets = split_bags(bags, table, validation, seed)
-            # By name they are found again, in any order.
+            # Predictions find them by name, in any order.
             return replace(self, channels=channels)._read(sets, table, validation)
         chosen: Any = columns
         if columns is None:
@@ -259,7 +258,7 @@ class Source:
         return Read(sets, self, held_out_share(n_bags, validation))
 
     def _check_for_the_truth(self, bags: Bags) -> None:
-        """A column that holds the classes themselves would be learned from, and look splendid."""
+        """Check that no column holds the classes themselves: results would look too good."""
         assert bags.columns is not None
         classes = {str(name) for name in bags.classes}
         for name, categories in bags.columns.categories.items():

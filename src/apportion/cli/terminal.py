@@ -1,4 +1,4 @@
-"""A person at a terminal: what they see of the log, and what Ctrl-C does."""
+"""The terminal: what is shown of the log, and what Ctrl-C does."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class Interruption:
         self.asked = self.over = False
 
     def ask(self, number: int, frame: FrameType | None) -> None:
-        """Take Ctrl-C."""
-        if self.over:  # and what is left takes a moment, which must not be cut short
+        """Handle Ctrl-C."""
+        if self.over:  # what is left takes only a moment, and must be completed
             return
         if self.asked:
             signal.default_int_handler(number, frame)
@@ -51,7 +51,7 @@ class Interruption:
 
 @contextmanager
 def interruptible() -> Iterator[Interruption]:
-    """Take Ctrl-C until the end of the block."""
+    """Handle Ctrl-C until the end of the block."""
     interruption = Interruption()
     before = signal.signal(signal.SIGINT, interruption.ask)
     try:

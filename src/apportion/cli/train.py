@@ -1,4 +1,4 @@
-"""The verb `apportion train`: a training in a run folder, and a way out that loses nothing."""
+"""The verb `apportion train`: a training in a run folder, which can be stopped and continued."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import os
 import shlex
 import shutil
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from itertools import count
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -104,7 +103,6 @@ def train(
         free = {name: sections["train"].pop(name) for name in ("device", "threads")}
         chosen = [name for own in sections.values() for name, v in own.items() if v is not None]
         _check_alone(source, out, [*given, *chosen, *(["force"] if force else [])])
-        out = resume
         job = job_of_run(Run(resume)).changed({"train": free})
     elif source is None:
         raise ConfigError(
@@ -119,7 +117,8 @@ def train(
             job = Job(Source(str(source), **given))
         job = job.changed(sections)
         _check_free(out, force=force)
-    _train(job, out, resuming=resume is not None, force=force, tensorboard=tensorboard)
+    before = None if resume is None else Run(resume)
+    _train(job, out, before, force=force, tensorboard=tensorboard)
 
 
 def _sections(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -150,13 +149,12 @@ def _check_free(out: Path | None, *, force: bool) -> None:
         return
     if out.exists() and not out.is_dir():
         raise RunError(f"--out {out} is a file.", "Pass a folder, which need not exist yet.")
-    run = Run(out)
-    if foreign := run.foreign():
+    if foreign := Run(out).foreign():
         raise RunError(
             f"--out {out} has {foreign[0].name}, which is no part of a run.",
             "Pass another folder, which need not exist yet.",
         )
-    if any(path != run.lock for path in out.glob("*")) and not force:
+    if _is_filled(out) and not force:
         raise RunError(
             f"--out {out} holds a run already.",
             f"Go on with it: apportion train --resume {out}; or pass another folder, or --force to "
@@ -164,27 +162,31 @@ def _check_free(out: Path | None, *, force: bool) -> None:
         )
 
 
+def _is_filled(folder: Path) -> bool:
+    """Tell whether a folder holds anything but a lock."""
+    return any(path != Run(folder).lock for path in folder.glob("*"))
+
+
 # ---------------------------------------------------------------------------------- training
 
 
-def _train(job: Job, out: Path | None, *, resuming: bool, force: bool, tensorboard: bool) -> None:
-    """Train in a folder, and say what came out."""
+def _train(
+    job: Job, out: Path | None, before: Run | None, *, force: bool, tensorboard: bool
+) -> None:
+    """Train in a new folder or go on with the run before, and report the result."""
     from apportion.training.fit import fit
     from apportion.training.progress import announce
     from apportion.training.tensorboard import tensorboard as event_files
 
-    if resuming and out is not None and Run(out).evaluation.exists():
-        epochs = len(Run(out).records())
-        typer.echo(f"{out} is finished: {epochs} epochs. There is nothing to do.")
+    if before is not None and before.evaluation.exists():
+        epochs = len(before.records())
+        typer.echo(f"{before.folder} is finished: {epochs} epochs. There is nothing to do.")
         return
     with ExitStack() as stack:
         stack.enter_context(log_shown())
-        found = job.prepare(_columns_of(Run(out)) if resuming and out is not None else None)
+        found = job.prepare(None if before is None else _columns_of(before))
         interruption = stack.enter_context(interruptible())
-        if out is not None and resuming:
-            run = Run(out)
-        else:
-            run = stack.enter_context(_new_run(out, force=force))
+        run = before or stack.enter_context(_new_run(out, force=force))
         run.about = found.about
         log_events = None
         if tensorboard:
@@ -235,7 +237,7 @@ def _new_run(out: Path | None, *, force: bool) -> Iterator[Run]:
     """
     folder = _claimed() if out is None else Path(os.path.realpath(out))
     aside = folder.with_name(f"{folder.name}.replaced")
-    replaces = force and any(path.name != "lock" for path in folder.glob("*"))
+    replaces = force and _is_filled(folder)
     made = out is None or replaces or not folder.exists()
     if replaces:
         if aside.exists():
@@ -248,7 +250,7 @@ def _new_run(out: Path | None, *, force: bool) -> Iterator[Run]:
     run, is_ours = Run(folder if out is None or replaces else out), False
     try:
         with run.locked():
-            if any(path.name != "lock" for path in folder.glob("*")):
+            if _is_filled(folder):
                 raise RunError(
                     f"{run.folder} holds a run that another process has begun by now.",
                     "Pass another folder.",
@@ -269,21 +271,20 @@ def _new_run(out: Path | None, *, force: bool) -> Iterator[Run]:
 
 def _claimed() -> Path:
     """Make the first folder of runs/1, runs/2 and so on that nobody else has made."""
-    for number in count(1):
+    number = 0
+    while True:
+        number += 1
         folder = Path("runs", str(number))
-        try:
+        with suppress(FileExistsError):
             folder.mkdir(parents=True)
-        except FileExistsError:
-            continue
-        return folder
-    raise AssertionError  # for type checkers: numbers do not end
+            return folder
 
 
-# ------------------------------------------------------------------------- a person at a terminal
+# -------------------------------------------------------------------------------- messages
 
 
 def _intent(run: Run, found: Prepared) -> str:
-    """Return what is about to happen, with the plan and its reasons."""
+    """Return a summary of the training that begins, with the plan and its reasons."""
     bags = ", ".join(f"{b.n_bags:,} {name}" for name, b in found.sets.items())
     train = found.sets["train"]
     return (
@@ -303,7 +304,7 @@ def _stopped(run: Run, epochs: int) -> str:
 
 
 def _told(run: Run, history: History, source: Source) -> str:
-    """Return what came out, and what can be done with it."""
+    """Return a summary of the result, and the next commands."""
     record = history.records[(history.best_epoch or history.n_epochs) - 1]
     if history.best_epoch is None:
         chosen = f"Epoch {history.n_epochs}, the last, is kept: no bags were held out to select by."

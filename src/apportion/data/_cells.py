@@ -1,4 +1,4 @@
-"""The cells of one column: whether they are numbers or texts, and what they say."""
+"""The cells of one column: whether they are numbers or texts, and their values."""
 
 from __future__ import annotations
 

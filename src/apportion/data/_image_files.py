@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apportion.data._row_store import RowStore
-from apportion.errors import DataError, Option
+from apportion.errors import DataError, Option, and_more
 
 log = logging.getLogger("apportion")
 
@@ -27,9 +27,9 @@ TOGETHER = 64  # images that one task reads
 SAY_EVERY = 10_000  # images
 
 GRAY = ("1", "L", "LA", "La")
-DEEP = ("I", "F")  # with I;16 and its kin: more than 8 bits, which uint8 has no room for
+DEEP = ("I", "F")  # with I;16 and similar modes: more than 8 bits, too many for uint8
 
-# What Pillow raises on files that are cut off, or that no image is in.
+# What Pillow raises on files that are cut off, or that contain no image.
 BROKEN = (
     OSError,
     ValueError,
@@ -77,15 +77,15 @@ class ImageFiles:
         absent = [i for i, name in enumerate(self.names) if not (self.folder / name).is_file()]
         if absent:
             raise DataError(
-                f"{self._file(absent[0])} is missing from {self.folder}{_others(absent)}.",
+                f"{self._file(absent[0])} does not exist in {self.folder}{and_more(len(absent))}.",
                 "Put it there, or correct its name, which is relative to the folder.",
             )
         headers = self._for_all(self._read_header)
         deep = [i for i, (mode, _) in enumerate(headers) if mode.startswith(DEEP)]
         if deep:
             raise DataError(
-                f"{self._file(deep[0])} has more than 8 bits a pixel (mode {headers[deep[0]].mode})"
-                f"{_others(deep)}.",
+                f"{self._file(deep[0])} has more than 8 bits per pixel "
+                f"(mode {headers[deep[0]].mode}){and_more(len(deep))}.",
                 "Save such images with 8 bits, or pass arrays to Bags.from_rows.",
             )
         mode = "L" if all(header.mode in GRAY for header in headers) else "RGB"
@@ -110,7 +110,7 @@ class ImageFiles:
             return Header(image.mode, (height, width))
 
     def _first_size(self, mode: str, before: Size) -> Size:
-        """The size of the first image once it is turned. If it is broken, that is said later."""
+        """Return the size of the first image after turning it. A broken image is reported later."""
         try:
             height, width = self._pixels(0, mode, None).shape[1:]
         except self.broken:
@@ -122,7 +122,7 @@ class ImageFiles:
         with self.pillow.Image.open(self.folder / self.names[i]) as opened:
             image = self.pillow.ImageOps.exif_transpose(opened)
             if "transparency" in image.info and image.mode == "P":
-                image = image.convert("RGBA")  # of a palette with transparent colors Pillow warns
+                image = image.convert("RGBA")  # Pillow warns of palettes with transparent colors
             image = image.convert(mode)
         if size is not None:
             image = image.resize(size[::-1], self.pillow.Image.Resampling.BILINEAR)
@@ -167,21 +167,22 @@ class ImageFiles:
             first = min(bad)
             reason = str(bad[first]).replace(f" {str(self.folder / self.names[first])!r}", "")
             raise DataError(
-                f"{self._file(first)} cannot be read as an image{_others(list(bad))}.",
+                f"{self._file(first)} cannot be read as an image{and_more(len(bad))}.",
                 f"{type(bad[first]).__name__}: {reason}",
                 "Save it again, or leave its row out of the table.",
             ) from bad[first]
         return [found for found in given if found is not None]
 
     def _check_size(self, wanted: Size, found: list[Size], *, turned: bool = False) -> None:
-        """Check that images are of one size; where `turned`, some may yet lie on their side."""
+        """Check that images are of one size; with `turned`, some may still have to be turned."""
         allowed = (wanted, wanted[::-1]) if turned else (wanted,)
         other = [i for i, size in enumerate(found) if size not in allowed]
         if other:
             (height, width), (own_height, own_width) = wanted, found[other[0]]
             raise DataError(
                 f"images are of several sizes: {self._file(0)} is {height} × {width} (height × "
-                f"width), but {self._file(other[0])} {own_height} × {own_width}{_others(other)}.",
+                f"width), but {self._file(other[0])} {own_height} × {own_width}"
+                f"{and_more(len(other))}.",
                 (
                     "Pass ",
                     Option("size", f"({height}, {width})", f"{height}x{width}"),
@@ -191,8 +192,3 @@ class ImageFiles:
 
     def _file(self, i: int) -> str:
         return f"{self.names[i]!r} (row {self.rows[i]:,} of the table, counted from 0)"
-
-
-def _others(these: Sequence[int]) -> str:
-    n = len(these) - 1
-    return f", and so {'is' if n == 1 else 'are'} {n:,} more" if n else ""

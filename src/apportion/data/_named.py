@@ -20,14 +20,14 @@ def read_columns(
     values: str | None = None,
     others: bool = False,
 ) -> tuple[Pieces, pd.DataFrame]:
-    """Read columns of a table, none of which may be missing, in any row.
+    """Read columns of a table, all of which must have a value in every row.
 
     Parameters
     ----------
     names : iterable of column names
-        Of columns that name something: as they stand, in a CSV file as text.
+        Columns that name something; the cells of a CSV file are read as text.
     values : column name, optional
-        A column that is read as what it says: numbers are numbers.
+        A column whose cells are read as values: numbers are numbers.
     others : bool
         Whether to read all other columns as well, in the same way. Their cells may be missing.
     """
@@ -37,30 +37,28 @@ def read_columns(
     pieces.check_columns(wanted)
     chosen = pieces.names if others else wanted
     read = [piece[chosen] for _, piece in pieces.read(chosen, as_text=texts)]
-    if not sum(map(len, read)):
-        raise DataError(f"{pieces.source} has 0 rows below its header.", "Pass a table with rows.")
     frame = pd.concat(read, ignore_index=True)
     for name in wanted:
         missing = frame[name].isna().to_numpy()
         if missing.any():
             raise DataError(
-                f"{pieces.source}: row {missing.argmax():,} (counted from 0) has no {name!r}, "
-                f"as {missing.sum():,} of {len(missing):,} have not.",
-                "Fill them in, or leave these rows out. In a .csv file NA, None and the like are "
-                "read as missing: give these another name.",
+                f"{pieces.source}: row {missing.argmax():,} (counted from 0) has no {name!r}; "
+                f"{missing.sum():,} of {len(missing):,} rows have none.",
+                "Fill them in, or leave these rows out. In a .csv file NA, None and similar "
+                "texts are read as missing: rename them.",
             )
     return pieces, frame
 
 
 def names_in(pieces: Pieces, cells: pd.Series[Any], table: BagTable | None) -> list[Any]:
-    """Return the names in a column; of a CSV file numbers, unless a table says what they are."""
+    """Return the names in a column; in a CSV file they may be numbers, unless a table is given."""
     return as_written(cells) if pieces.is_csv and table is None else cells.tolist()
 
 
 def agreed(
     source: str, thing: str, names: Sequence[Any], what: str, said: Sequence[Any]
 ) -> dict[Any, Any]:
-    """Return what rows say of each thing, by its name: they must say the same."""
+    """Return the value of each thing by its name: all of its rows must have the same."""
     found: dict[Any, Any] = {}
     for row, (name, value) in enumerate(zip(names, said, strict=True)):
         if found.setdefault(name, value) != value:

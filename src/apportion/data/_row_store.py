@@ -36,13 +36,13 @@ def check_store(folder: Path) -> None:
 
 
 class RowStore:
-    """Arrays of as many rows each, by name, that are filled part by part.
+    """Arrays of the same number of rows, by name, that are filled part by part.
 
     Parameters
     ----------
     wanted : mapping from name to shape and type
     folder : path, optional
-        Where they become files, called by their names. By default they are in memory, or in a
+        Where they become files with their names. By default they are in memory, or in a
         temporary folder if they are large.
     """
 
@@ -59,7 +59,7 @@ class RowStore:
             if self.temporary:
                 folder = Path(tempfile.mkdtemp(prefix="apportion-"))
                 log.info(
-                    "%s bytes of rows go into %s, and are removed with the last use of them.",
+                    "%s bytes of rows are stored in %s, and removed when they are no longer used.",
                     f"{n_bytes:,}",
                     folder,
                 )
@@ -76,7 +76,7 @@ class RowStore:
             self.remove()
             raise DataError(
                 f"store {folder} cannot be used: {error.strerror or error}.",
-                f"Pass a folder that you may write to, with {n_bytes:,} bytes to spare.",
+                f"Pass a folder that you may write to, with {n_bytes:,} bytes free.",
             ) from error
 
     def part(self, first: int, end: int) -> tuple[NDArray[Any], ...]:
@@ -103,14 +103,17 @@ class RowStore:
 
 
 def _reserve(file: Path) -> None:
-    """Take the room now: a process that writes to a mapped file on a full disk is killed."""
+    """Reserve the space now: a process that writes to a mapped file on a full disk is killed."""
     if not hasattr(os, "posix_fallocate"):
         return
     with file.open("r+b") as opened:
         try:
             os.posix_fallocate(opened.fileno(), 0, file.stat().st_size)
         except OSError as error:
-            if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):  # not every disk can do it
+            if error.errno not in (
+                errno.EINVAL,
+                errno.EOPNOTSUPP,
+            ):  # not every disk supports it
                 raise
 
 

@@ -24,7 +24,7 @@ Ints = NDArray[np.int64]
 
 
 class Names:
-    """The names in a column, piece by piece: each row's is a number.
+    """The names in a column, read piece by piece and stored as numbers.
 
     Numbers are positions among the names of a table, or else by the order of appearance.
     """
@@ -46,10 +46,10 @@ class Names:
                 f"{self.source.source}: row {first:,} (counted from 0) has no {self.what}: "
                 f"its cell in column {self.column!r} is empty.",
                 f"Fill it in, or leave such rows out. In a .csv file, a {self.what} that is "
-                "called NA, None or the like is read as missing: give it another name.",
+                "called NA, None or similar is read as missing: rename it.",
             )
         firsts = np.empty(len(distinct), np.int64)
-        firsts[codes[::-1]] = rows[::-1]  # from behind, so that the first row of each stays
+        firsts[codes[::-1]] = rows[::-1]  # backwards, so that the first row of each stays
         number = np.empty(len(distinct), np.int32)
         for k, name in enumerate(distinct.tolist()):
             if name not in self.numbers:
@@ -99,7 +99,7 @@ class Names:
 
     @property
     def names(self) -> list[Hashable]:
-        """The distinct names by their numbers; as numbers where a CSV file has nothing else."""
+        """The distinct names by their numbers; of a CSV file as numbers, if all of them are."""
         found = list(self.numbers)
         return as_written(found) if self.source.is_csv else found
 
@@ -109,12 +109,12 @@ class Scan:
 
     def __init__(self, source: Pieces, bag: str, label: str | None, table: BagTable | None) -> None:
         self.source, self.bag, self.label, self.table = source, bag, label, table
-        self.as_text = {bag} if label is None else {bag, label}  # read as it stands in a CSV file
+        self.as_text = {bag} if label is None else {bag, label}  # read as text in a CSV file
 
     def read(
         self, features: list[str], training: NDArray[np.bool_] | None = None
     ) -> Columns | None:
-        """Read the table once: the bags of all rows, and what the rows of training bags teach.
+        """Read the table once: the bags of all rows, and the columns of the training rows.
 
         Parameters
         ----------
@@ -159,8 +159,6 @@ class Scan:
                 else:
                     kept = training[bags]
                     statistics.add(piece[kept], rows[kept], features, maybe_numbers)
-        if not self.n_rows:
-            raise DataError(f"{name} has 0 rows below its header.", "Pass a table with rows.")
         self._check_filled()
         if not features:
             return None
@@ -179,5 +177,5 @@ class Scan:
                 f"bag {names[0]!r} of {self.table.source} has 0 rows in {self.source.source}"
                 f"{and_more(len(names))}.",
                 *([f"bags without rows: {listing(names)}"] if len(names) > 1 else []),
-                "Leave the bag out of the one table, or add its rows to the other.",
+                "Leave the bag out of that table, or add its rows to the other.",
             )

@@ -88,7 +88,7 @@ class Statistics:
     def _add_column(self, name: str, column: _Column, cells: pd.Series[Any], rows: Rows) -> None:
         kind = kind_of(name, cells) if len(cells) else None
         if kind == "text" and name in self.maybe_numbers:
-            # Other rows of the piece, which are not learned from, may have made text of it.
+            # Rows of the piece that are not learned from may have made it a column of text.
             numbers = pd.to_numeric(cells, errors="coerce")
             if not (numbers.isna() & cells.notna()).any():
                 kind, cells = kind_of(name, numbers), numbers
@@ -157,7 +157,7 @@ class Statistics:
             self._say_if_numbers(name, own)
             if len(own.counts) > MOST_CATEGORIES:
                 log.warning(
-                    "Column %r has %s categories: the %d most frequent ones are told apart.",
+                    "Column %r has %s categories: only the %d most frequent ones are kept.",
                     name,
                     f"{len(own.counts):,}",
                     MOST_CATEGORIES,
@@ -170,7 +170,7 @@ class Statistics:
         )
         return {
             "names": tuple(self.columns),
-            # What fills the gaps of an encoded column is of its type.
+            # The mean replaces missing values, so it has the type of the encoded column.
             "means": {
                 name: mean if name in shifted else float(np.float32(mean))
                 for name, mean in means.items()

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from apportion.bags.columns import Columns
 from apportion.data._cells import Rows, find_columns, kind_of, read_numbers, read_texts
 from apportion.data._statistics import Statistics
-from apportion.errors import DataError, count, suggestion
+from apportion.errors import DataError, and_more, count, suggestion
 
 log = logging.getLogger("apportion")
 
@@ -30,7 +30,7 @@ def learn_columns(frames: pd.DataFrame | Iterable[pd.DataFrame]) -> Columns:
     """Learn the columns of a table.
 
     Columns of numbers and booleans are numeric; those of text are categorical, and so are pandas
-    categoricals whatever their categories are. Categories are told apart by their text.
+    categoricals whatever their categories are. Categories are distinguished by their text.
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ class Unseen:
 def encode_into(
     columns: Columns, frame: pd.DataFrame, rows: Rows, numbers: Numbers, codes: Codes
 ) -> Unseen:
-    """Write what a frame holds into arrays of as many rows. `rows` are their names in errors."""
+    """Encode a frame into arrays of the same length. `rows` are the row numbers in errors."""
     places = _find(columns, frame)
     unseen, n_numeric = Unseen(), len(columns.means)
     indicators = {name: n_numeric + j for j, name in enumerate(columns.gaps)}
@@ -160,9 +160,9 @@ def encode_into(
         number, texts = read_texts(cells)
         code_of = {text: code for code, text in enumerate(columns.categories[name], start=1)}
         code = np.array([*(code_of.get(text, 0) for text in texts), 0], dtype=np.int16)
-        codes[:, j] = code[number]  # of a missing cell, whose number is −1, the last
+        codes[:, j] = code[number]  # a missing cell has number −1: the last code
         unknown = code[:-1] == 0
-        if unknown.any() and name not in columns.left_out:  # rare ones were there, if unseen
+        if unknown.any() and name not in columns.left_out:  # rare ones were there
             n_rows = int(np.bincount(number[number >= 0], minlength=len(texts))[unknown].sum())
             unseen.add(name, n_rows, texts[int(unknown.argmax())])
     return unseen
@@ -172,9 +172,9 @@ def _find(columns: Columns, frame: pd.DataFrame) -> dict[str, int]:
     places = find_columns(frame)
     absent = [name for name in columns.names if name not in places]
     if absent:
-        more = f" (and {len(absent) - 1:,} more)" if len(absent) > 1 else ""
         raise DataError(
-            f"column {absent[0]!r} is missing{more}: the columns were learned with it.",
+            f"there is no column {absent[0]!r}, which the columns were learned with"
+            f"{and_more(len(absent))}.",
             suggestion(absent[0], places),
         )
     if len(places) < frame.shape[1]:
@@ -193,7 +193,7 @@ def _text_for_numbers(name: str, cells: pd.Series[Any], rows: Rows) -> DataError
     bad = known & pd.to_numeric(cells.astype(object), errors="coerce").isna().to_numpy()
     at = int((bad if bad.any() else known).argmax())
     return DataError(
-        f"column {name!r} was numbers when learned, but is text now: "
+        f"column {name!r} held numbers when it was learned, but holds text now: "
         f"row {rows[at]:,} (counted from 0) is {str(cells.iloc[at])!r}.",
         "Convert it to numbers, and leave cells empty whose value is not known.",
     )

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from apportion.bags.bags import Bags, put_in_bags
-from apportion.bags.read import factorize, read_members
+from apportion.bags.read import Placed, factorize
 from apportion.data._image_files import ImageFiles, pillow
 from apportion.data._named import agreed, names_in, read_columns
 from apportion.data._row_store import check_store
@@ -54,7 +54,7 @@ def read_images(
         The columns of bag ids, and of file names within the folder (``cats/1.png``).
     proportions : dict, DataFrame or path of a .csv or .parquet file, optional
         The proportions of the classes by bag: a file has a column that is called `bag`, and a
-        column per class. Without it the labels are counted.
+        column per class. Without it, the labels in each bag are counted.
     counts, normalize : bool
         As in `Bags.from_rows`.
     label : str, optional
@@ -95,21 +95,18 @@ def read_images(
     _check_once(pieces.source, files, ids)
     truth = None
     if label is not None:
-        said = names_in(pieces, frame[label], known)
-        labels = agreed(pieces.source, "file", files, "label", said).values()
-        truth = factorize(labels, "label", len(labels))
-    rows: dict[str, int] = {}
-    for row, name in enumerate(files):
-        rows.setdefault(name, row)
-    place = {name: i for i, name in enumerate(rows)}
-    members: dict[Any, list[int]] = {}
-    for own, name in zip(ids, files, strict=True):
-        members.setdefault(own, []).append(place[name])
-    placed = read_members(members, len(rows))
-    # What is wrong with the bags is said at once, not after all files are read.
+        labels = agreed(
+            pieces.source, "file", files, "label", names_in(pieces, frame[label], known)
+        )
+        truth = factorize(labels.values(), "label", len(labels))
+    distinct, place = factorize(files, "file", len(files))
+    first_rows = np.unique(place, return_index=True)[1].tolist()
+    placed = Placed(*factorize(ids, "bag id", len(ids)), place)
+    # Errors in the bags are raised before all files are read.
     bags = put_in_bags(None, placed, known, counts=counts, normalize=normalize, truth=truth)
     shape = None if size is None else (int(size[0]), int(size[1]))
-    return bags.with_rows(ImageFiles(root, list(rows), list(rows.values())).read(shape, target))
+    images = ImageFiles(root, list(map(str, distinct)), first_rows)
+    return bags.with_rows(images.read(shape, target))
 
 
 def _is_positive(n: Any) -> bool:

@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from apportion.data._cells import check_distinct
-from apportion.errors import ApportionError, DataError, suggestion
+from apportion.errors import ApportionError, DataError, and_more, suggestion
 
 log = logging.getLogger("apportion")
 
@@ -33,7 +33,7 @@ FORMATS = (".csv", ".csv.gz", ".parquet")
 CELLS = 2**21  # of one piece: 16 MiB of numbers
 MOST_ROWS = 2**17
 
-# How pandas and pyarrow call the index of a frame that was saved with it, but had no name.
+# The names that pandas and pyarrow use for an index without a name, when it is saved.
 NAMELESS = re.compile(r"Unnamed: \d+|__index_level_\d+__")
 
 Rows = str | os.PathLike[str] | pd.DataFrame
@@ -43,28 +43,22 @@ Rows = str | os.PathLike[str] | pd.DataFrame
 class Pieces:
     """A table, and the way to read it piece by piece, as often as needed."""
 
-    source: str  # what errors call it
+    source: str  # its name in errors
     names: list[str]  # of its columns
     frame: pd.DataFrame | None = None
     path: Path | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)  # how pandas is to read the cells
-    opened: Any = None  # the file behind its header, until the first pass takes it
+    options: Mapping[str, Any] = field(default_factory=dict)  # of pandas.read_csv
+    opened: Any = None  # the file after its header, until the first pass uses it
     skipped: int = 0  # lines before the first row that are no header
 
     @property
     def is_csv(self) -> bool:
-        """Whether what the cells mean has to be found out."""
+        """Whether the types of the cells have to be inferred."""
         return self.path is not None and not is_parquet(self.path)
 
     def check_columns(self, names: Iterable[str], remedy: str = "") -> None:
         """Check that the table has some columns."""
-        for name in names:
-            if name not in self.names:
-                raise DataError(
-                    f"{self.source} has no column {name!r}.",
-                    *([remedy] if remedy else []),
-                    suggestion(name, self.names),
-                )
+        check_columns(self.source, self.names, names, remedy)
 
     def read(
         self, names: Collection[str], as_text: Collection[str] = ()
@@ -75,7 +69,7 @@ class Pieces:
         ----------
         names : collection of column names
         as_text : collection of column names
-            In a CSV file their cells are kept as they stand.
+            Columns of a CSV file whose cells are read as text, unchanged.
         """
         n_rows = self._rows_per_piece()
         if self.frame is not None:
@@ -91,6 +85,10 @@ class Pieces:
             if first - said >= 2**20:
                 said = first
                 log.info("%s: %s rows", self.source, f"{first:,}")
+        if not first:
+            raise DataError(
+                f"{self.source} has 0 rows below its header.", "Pass a table with rows."
+            )
 
     def read_as_written(self, names: Collection[str]) -> Iterator[pd.DataFrame]:
         """Yield the same pieces with these columns alone, whose cells can be written again."""
@@ -120,12 +118,7 @@ class Pieces:
         with file:
             with reading(self.path):
                 reader = pd.read_csv(file, **options)
-            while True:
-                with reading(self.path):
-                    piece = next(reader, None)
-                if piece is None:
-                    return
-                yield piece
+            yield from _each(self.path, reader)
 
     def _read_parquet(
         self, n_rows: int, names: list[str], **options: Any
@@ -135,15 +128,20 @@ class Pieces:
             file, self.opened = self.opened or _open_parquet(self.path), None
         with file:
             batches = file.iter_batches(n_rows, columns=names)
-            while True:
-                with reading(self.path):
-                    batch = next(batches, None)
-                    if batch is None:
-                        return
-                    # Without the notes of pandas, in which some columns are an index.
-                    whole = pa.Table.from_batches([batch]).replace_schema_metadata(None)
-                    piece = whole.to_pandas(**options)
-                yield piece
+            tables = (pa.Table.from_batches([batch]) for batch in batches)
+            # Without the metadata of pandas, which turns some columns into an index.
+            plain = (table.replace_schema_metadata(None) for table in tables)
+            yield from _each(self.path, (table.to_pandas(**options) for table in plain))
+
+
+def _each(path: Path, pieces: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    """Yield pieces; an error while one is read names the file, unlike one of the caller."""
+    while True:
+        with reading(path):
+            piece = next(pieces, None)
+        if piece is None:
+            return
+        yield piece
 
 
 # ------------------------------------------------------------------------------------ opening
@@ -194,7 +192,7 @@ def open_pieces(
     except BaseException:
         file.close()
         raise
-    weakref.finalize(pieces, file.close)  # if no pass ever takes it
+    weakref.finalize(pieces, file.close)  # if no pass ever uses it
     return pieces
 
 
@@ -218,8 +216,8 @@ def _opened(path: Path, file: Any, names: Collection[str]) -> Pieces:
 def _without_header(path: Path, file: TextIO, names: list[str]) -> Pieces:
     """Look at the first row of a file of commas that has no header row.
 
-    Spaces behind commas are no part of a cell, and a first line with a bar is a remark: so are the
-    files of the UCI repository.
+    As in files of the UCI repository, spaces after commas are no part of a cell, and a first line
+    that begins with a bar is a remark.
     """
     remark = file.readline().startswith("|")
     if not remark:
@@ -247,11 +245,11 @@ def _open_text(path: Path, skipped: int = 0) -> TextIO:
 
 
 def _header(file: TextIO) -> list[str]:
-    """Read the first line that is not empty, as it stands: pandas renames the second of two."""
+    """Read the first line that is not empty, unchanged: pandas would rename repeated names."""
     for cells in csv.reader(iter(file.readline, "")):
         if cells:
             return [name or f"Unnamed: {j}" for j, name in enumerate(cells)]
-    raise ValueError("it has no line of names")
+    raise ValueError("it has no header row")
 
 
 def _open_parquet(path: Path) -> Any:
@@ -259,7 +257,7 @@ def _open_parquet(path: Path) -> Any:
     return pq.ParquetFile(path, pre_buffer=False, buffer_size=2**20)
 
 
-# ------------------------------------------------------------------------- what can go wrong
+# ------------------------------------------------------------------------- checks and errors
 
 
 def check_file(path: Path, formats: Collection[str] = FORMATS) -> None:
@@ -280,6 +278,19 @@ def check_file(path: Path, formats: Collection[str] = FORMATS) -> None:
         )
 
 
+def check_columns(
+    source: str, known: Collection[Any], names: Iterable[Any], remedy: str = ""
+) -> None:
+    """Check that a table has some columns."""
+    missing = [name for name in names if name not in known]
+    if missing:
+        raise DataError(
+            f"{source} has no column {missing[0]!r}{and_more(len(missing))}.",
+            *([remedy] if remedy else []),
+            suggestion(str(missing[0]), map(str, known)),
+        )
+
+
 def is_parquet(path: Path) -> bool:
     """Tell whether a file is a Parquet file by its name."""
     return path.suffix.lower() == ".parquet"
@@ -287,10 +298,10 @@ def is_parquet(path: Path) -> bool:
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turn what can go wrong in pandas and pyarrow into an error that names the file."""
+    """Turn errors of pandas and pyarrow into one that names the file."""
     try:
         with warnings.catch_warnings():
-            # It says that cells were lost, since rows have more of them than there are names.
+            # It warns that cells were lost: a row had more cells than there are names.
             warnings.simplefilter("error", pd.errors.ParserWarning)
             yield
     except DataError:
@@ -330,7 +341,7 @@ def distinct_names(names: Iterable[Any], source: str) -> list[str]:
 
 
 def named(names: Iterable[str], source: str) -> list[str]:
-    """Leave out columns without a name, as the row numbers of a frame that was saved with them."""
+    """Leave out columns without a name, for example the row numbers that pandas saves."""
     known = list(names)
     nameless = [name for name in known if NAMELESS.fullmatch(name)]
     for name in nameless:

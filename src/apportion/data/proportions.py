@@ -14,23 +14,31 @@ from numpy.typing import NDArray
 
 from apportion.bags.names import as_written, sorted_names
 from apportion.bags.read import Table
-from apportion.data.pieces import check_file, distinct_names, is_parquet, named, naming, reading
+from apportion.data.pieces import (
+    check_columns,
+    check_file,
+    distinct_names,
+    is_parquet,
+    named,
+    naming,
+    reading,
+)
 from apportion.errors import DataError, and_more, suggestion
 
 __all__ = ["SETS", "BagTable", "read_proportions"]
 
-SPLIT = "split"  # the column of what a bag is for, which `apportion bag` writes
-SETS = ("train", "valid", "test")  # what it may say
-# What columns of a long table may be called, in the singular or the plural.
+SPLIT = "split"  # the column of the set that a bag belongs to; `apportion bag` writes it
+SETS = ("train", "valid", "test")  # its values
+# Names of the columns of a long table, in the singular or the plural.
 CLASS_NAMES = ("class", "classes", "label", "labels", "category", "categories")
 VALUE_NAMES = ("value", "values", "count", "counts", "proportion", "proportions", "share", "shares")
 
 
 @dataclass(frozen=True, eq=False)
 class BagTable(Table):
-    """A table of bags with its name, and possibly what each bag is for."""
+    """A table of bags with its name, and possibly the set that each bag belongs to."""
 
-    source: str = "proportions"  # what errors call it
+    source: str = "proportions"  # its name in errors
     split: tuple[str, ...] | None = None  # "train", "valid" or "test", bag by bag
 
 
@@ -109,19 +117,14 @@ def _load(given: Any, bag: str) -> tuple[str, pd.DataFrame]:
             header = [f"Unnamed: {j}" if pd.isna(n) else n for j, n in enumerate(cells.iloc[0])]
             frame = cells.iloc[1:].reset_index(drop=True).set_axis(header, axis=1)
     names = distinct_names(frame.columns, str(path))
-    if bag not in names:
-        raise DataError(
-            f"{path} has no column {bag!r}.",
-            suggestion(bag, names),
-            "Rename the column of the bags, so that it is called as in the rows.",
-        )
+    check_columns(str(path), names, [bag], "Name the column of the bags as in the rows.")
     return str(path), frame[named(names, str(path))] if not is_parquet(path) else frame
 
 
 def _split(
     source: str, said: Sequence[str], code: NDArray[Any], ids: Sequence[Any]
 ) -> tuple[str, ...]:
-    """Return what each bag is for, after a check that all of its rows say the same."""
+    """Return the set of each bag, after a check that all of its rows have the same."""
     found: dict[int, str] = {}
     for k, part in zip(code.tolist(), said, strict=True):
         if part not in SETS:
@@ -174,20 +177,15 @@ def _wide(
     source: str, frame: pd.DataFrame, bags: list[Any], classes: Iterable[Hashable] | None
 ) -> tuple[list[Any], NDArray[np.float64]]:
     names = list(frame.columns if classes is None else classes)
-    for name in names:
-        if name not in frame.columns:
-            raise DataError(
-                f"{source} has no column {name!r}.", suggestion(str(name), map(str, frame.columns))
-            )
+    there: list[Any] = list(frame.columns)
+    check_columns(source, there, names)
     if not names:
         raise DataError(
             f"{source} has 0 classes beside the bags.", "Add one column of numbers per class."
         )
-    there: list[Any] = list(frame.columns)
-    places = [there.index(name) for name in names]
     columns = [
-        _values(source, frame.iloc[:, j], bags, f"column {name!r}")
-        for j, name in zip(places, names, strict=True)
+        _values(source, frame.iloc[:, there.index(name)], bags, f"column {name!r}")
+        for name in names
     ]
     return names, np.stack(columns, axis=1)
 
@@ -228,7 +226,7 @@ def _long(
         row = int(again.argmax())
         raise DataError(
             f"{source}: row {row:,} (counted from 0) has bag {bags[row]!r} and class "
-            f"{known[class_code[row]]!r}, which row {int((cell == cell[row]).argmax()):,} has.",
+            f"{known[class_code[row]]!r}, as row {int((cell == cell[row]).argmax()):,} has.",
             "Keep one of them, or add them up.",
         )
     table = np.zeros((len(ids), len(known) + 1))  # the last column is a class that no bag has

@@ -34,7 +34,7 @@ def pad(frames: Sequence[ArrayLike], length: int | None = None) -> tuple[Frames,
     Parameters
     ----------
     frames : sequence of M arrays of shape (frames, channels), or (frames,) for one channel
-        Time comes first. The numbers of frames may differ, but there is at least one.
+        The first axis is time. Signals may differ in length, but have at least one frame.
     length : int, optional
         To how many frames to pad; by default those of the longest signal.
 
@@ -71,8 +71,8 @@ def pad(frames: Sequence[ArrayLike], length: int | None = None) -> tuple[Frames,
         if signal.shape[1] != n_channels:
             raise DataError(
                 f"signal {i} has {signal.shape[1]} channels, but signal 0 has {n_channels}.",
-                "All must have the same channels; time comes first, so transpose arrays of shape "
-                "(channels, frames).",
+                "All must have the same channels; the first axis is time, so transpose arrays of "
+                "shape (channels, frames).",
             )
         padded[i, :, : len(signal)] = signal.T
     return padded, lengths
@@ -88,7 +88,7 @@ def _as_signal(i: int, given: ArrayLike) -> Frames:
     if not array.size:
         raise DataError(
             f"signal {i} has 0 frames or channels: it is of shape {array.shape}.",
-            "Leave it out: a signal has one frame at least.",
+            "Leave it out: a signal has at least one frame.",
         )
     array = array.reshape(len(array), -1)
     with np.errstate(over="ignore"):  # what is too large for float32 is found below
@@ -97,8 +97,8 @@ def _as_signal(i: int, given: ArrayLike) -> Frames:
     if bad.any():
         frame, channel = np.argwhere(bad)[0]
         raise DataError(
-            f"signal {i} is {array[frame, channel]:g} in frame {frame}, channel {channel}, and no "
-            f"number that float32 can hold in {bad.sum():,} of {bad.size:,} places.",
+            f"signal {i} is {array[frame, channel]:g} in frame {frame}, channel {channel}, and not "
+            f"finite in float32 in {bad.sum():,} of {bad.size:,} places.",
             "Replace such values, or leave the frames out.",
         )
     return signal
@@ -129,7 +129,7 @@ def read_signals(
         The columns of the ids of signals, and of their bags.
     proportions : dict, DataFrame or path of a .csv or .parquet file, optional
         The proportions of the classes by bag: a file has a column that is called `bag`, and a
-        column per class. Without it the labels of signals are counted.
+        column per class. Without it, the labels of the signals are counted.
     counts, normalize : bool
         As in `Bags.from_rows`.
     label : str, optional
@@ -166,9 +166,8 @@ def read_signals(
     bag_of = agreed(source, "signal", names, "bag", names_in(pieces, frame[bag], table))
     truth = None
     if label is not None:
-        said = names_in(pieces, frame[label], table)
-        labels = agreed(source, "signal", names, "label", said).values()
-        truth = factorize(labels, "label", len(labels))
+        labels = agreed(source, "signal", names, "label", names_in(pieces, frame[label], table))
+        truth = factorize(labels.values(), "label", len(labels))
     values = _read_channels(source, frame[list(channels)], names)
 
     place = {name: i for i, name in enumerate(bag_of)}

@@ -51,7 +51,7 @@ def read_table(
 ) -> Bags:
     """Read bags from a table of rows and a table of proportions.
 
-    All rows are learned from. To hold some out, `read_sets` learns from the training bags alone.
+    Columns are learned from all rows; `read_sets` learns them from the training bags alone.
 
     Parameters
     ----------
@@ -164,7 +164,7 @@ def split_bags(
 
 
 def _masks(split: Sequence[str] | None, n_bags: int, validation: float | None, seed: int) -> Masks:
-    """Decide which bags are for what."""
+    """Decide which bags belong to which set."""
     if split is None:
         share = held_out_share(n_bags, validation).value
         if not share:
@@ -214,28 +214,23 @@ class _Reading:
     def read(
         self, counts: bool, normalize: bool, split: tuple[float | None, int] | None
     ) -> tuple[Bags, Masks]:
-        """Return all bags, and which of them are for what; without `split` all are learned from."""
+        """Return all bags, and the set of each; without `split` all are learned from."""
         scan, table, masks = self.scan, self.table, Masks()
         learn = [] if self.columns is not None else self.features
-        if table is not None:
-            if split is not None:
-                masks = _masks(table.split, len(table.ids), *split)
-            learned = scan.read(learn, masks.get("train"))
-            bags = self._placed(counts, normalize)
-        else:
-            scan.read([])  # which bags there are is known only now
-            bags = self._placed(counts, normalize)
-            if split is not None:
-                masks = _masks(None, bags.n_bags, *split)
-            learned = scan.read(learn, masks.get("train")) if learn else None
-        columns = self.columns or learned
+        if split is not None and table is not None:
+            masks = _masks(table.split, len(table.ids), *split)
+        elif split is not None:
+            scan.read([])  # only now it is known which bags there are
+            masks = _masks(None, len(scan.bags.numbers), *split)
+        columns = scan.read(learn, masks.get("train")) or self.columns
         assert columns is not None
-        self.warns = split is None and self.columns is not None  # of rows that are not its own
+        bags = self._placed(counts, normalize)
+        self.warns = split is None and self.columns is not None  # encoded by columns learned before
         log.info("%s: %s rows in %s bags", self.source.source, f"{scan.n_rows:,}", bags.n_bags)
         return bags.with_rows(self._encode(columns), columns), masks
 
     def _placed(self, counts: bool, normalize: bool) -> Bags:
-        """Put the rows into bags. What these rows hold is yet to come."""
+        """Put the rows into bags, which get their x later."""
         scan, table = self.scan, self.table
         ids = scan.bags.names if table is None else table.ids
         classes = self.classes if table is None else table.classes
@@ -273,8 +268,8 @@ class _Reading:
                     unseen.update(encode_into(columns, frame, rows, numbers, codes))
             if read != scan.n_rows:
                 raise DataError(
-                    f"{source.source} had {scan.n_rows:,} rows, and has another number now.",
-                    "Nothing may write to the file while it is read.",
+                    f"{source.source} had {scan.n_rows:,} rows, but their number has changed.",
+                    "Do not write to the file while it is read.",
                 )
             if unseen.rows and self.warns:
                 warnings.warn(f"{source.source}: {unseen}", stacklevel=4)

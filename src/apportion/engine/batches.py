@@ -57,11 +57,11 @@ class Step:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """How many instances and, where a step is made of them, bags."""
+        """The number of instances and, where a step is made of whole bags, of bags."""
         return len(self.position), 0 if self.proportions is None else len(self.proportions)
 
     def pieces(self, most: int) -> list[slice]:
-        """Cut into parts of almost equal size, of at most so many instances, but two at least."""
+        """Cut the step into pieces of almost equal size: at most `most` instances, at least two."""
         n = len(self.position)
         n_pieces = -(-n // most) if most == 1 else max(min(-(-n // most), n // 2), 1)
         cuts = np.linspace(0, n, n_pieces + 1).astype(int).tolist()
@@ -69,7 +69,7 @@ class Step:
 
 
 class Instances:
-    """The instances of some bags, within reach of a device, without the truth."""
+    """The instances of some bags, available to a device, without the truth."""
 
     def __init__(self, bags: Bags, feed: Feed) -> None:
         self.bags, self.feed, self.device = bags.without_truth(), feed, feed.device
@@ -92,7 +92,7 @@ class Instances:
         return means
 
     def steps(self, unit: Unit, config: TrainConfig, epoch: int) -> Iterator[Step]:
-        """Yield the steps of an epoch. All but x reaches the device once, not step by step."""
+        """Yield the steps of an epoch. All but x is copied to the device once, not step by step."""
         shuffle = generator(config.seed, Purpose.SHUFFLE, epoch)
         if unit == "instances":
             position = shuffle.permutation(self.bags.n_instances)
@@ -102,7 +102,7 @@ class Instances:
             order = shuffle.permutation(self.bags.n_bags)
             sizes = self.bags.sizes[order]
             cuts = plan(sizes, config.batch_size, config.bags_per_step)
-            position = self._positions(order)
+            position = self.bags.positions(order)
             ends = np.append(0, np.cumsum(sizes))[cuts].tolist()
             shapes = list(zip(np.diff(ends).tolist(), np.diff(cuts).tolist(), strict=True))
             within = np.arange(len(order)) - np.repeat(cuts[:-1], np.diff(cuts))  # the step
@@ -138,14 +138,6 @@ class Instances:
             rows = self.bags.index[step.position.cpu().numpy()]
             spans = [piece.indices(len(rows))[:2] for piece in pieces]
             yield from zip(pieces, self.feed.batches(rows, spans), strict=True)
-
-    def _positions(self, order: Ints) -> Ints:
-        """The positions of all instances, bag after bag in the given order."""
-        sizes = self.bags.sizes[order]
-        starts = np.cumsum(sizes) - sizes
-        shift = np.repeat(self.bags.offsets[order] - starts, sizes)
-        positions: Ints = np.arange(len(shift)) + shift
-        return positions
 
     def _here(self, values: NDArray[Any]) -> Tensor:
         return torch.from_numpy(values).to(self.device)
@@ -198,11 +190,11 @@ class Shelf:
     """What several trainings share: arrays that are on a device already, by their identity."""
 
     def __init__(self) -> None:
-        self.placed = WeakValueDictionary[int, Tensor]()  # as long as a training has them
-        self.arrays: dict[int, Any] = {}  # which keep their identity so
+        self.placed = WeakValueDictionary[int, Tensor]()  # as long as a training uses them
+        self.arrays: dict[int, Any] = {}  # kept, so that no other array gets their identity
 
     def bytes_of(self, parts: tuple[Any, ...], device: torch.device) -> int:
-        """How much more the device would hold."""
+        """Return how many bytes placing the parts would add to the device."""
         new = {id(part): part for part in parts if id(part) not in self.placed}
         return sum(
             int(np.prod(part.shape)) * part.dtype.itemsize
@@ -226,7 +218,7 @@ def place(
     limit: int | None = None,
     shelf: Shelf | None = None,
 ) -> tuple[Instances, Instances | None, Instances | None]:
-    """Bring the instances of bags within reach of a device; arrays they share are placed once.
+    """Make the instances of bags available to a device; arrays they share are placed once.
 
     What does not fit into its free memory, or into `limit` bytes, is streamed.
     """

@@ -45,7 +45,7 @@ class CapturedStep:
             self.loss = take(self.step)
 
     def __call__(self, step: Step) -> Tensor:
-        """Take a step, and give its loss without waiting for it."""
+        """Take a step, and return its loss without waiting for it."""
         for own, new in zip(_tensors(self.step), _tensors(step), strict=True):
             own.copy_(new)
         self.graph.replay()
@@ -62,7 +62,7 @@ def _tensors(step: Step) -> list[Tensor]:
 def as_recorded(net: nn.Module, *, compiled: bool) -> Iterator[None]:
     """Take steps as they will be recorded, until the end of the block.
 
-    If asked for, torch compiles the net and, for methods that call it by itself, the network
+    With `compiled`, torch compiles the net and, for methods that call it by itself, the network
     within; random numbers stay those of steps that are not compiled. What the caller has compiled
     stays as it is.
     """

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from apportion.errors import ConfigError
+from apportion.errors import ConfigError, must_be
 
 __all__ = [
     "MOST_RUNS",
@@ -28,7 +28,7 @@ USABLE = 0.8  # of the memory that is free; the rest is for what training needs 
 
 
 def device_for(name: str) -> torch.device:
-    """Give the device of a name; "auto" is a CUDA device if there is one."""
+    """Return the device of a name; "auto" is a CUDA device if there is one."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -36,7 +36,7 @@ def device_for(name: str) -> torch.device:
     except RuntimeError:
         device = None
     if device is None or device.type not in ("cpu", "cuda"):
-        raise ConfigError(f"device is {name!r}.", "Let it be 'auto', 'cpu' or 'cuda'.")
+        raise must_be("device", "'auto', 'cpu' or 'cuda'", name)
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ConfigError(
             "device is 'cuda', but torch sees no GPU.",
@@ -48,7 +48,7 @@ def device_for(name: str) -> torch.device:
 
 
 def precision_for(name: str, device: torch.device) -> torch.dtype:
-    """Give the type of mixed precision, or float32 for none."""
+    """Return the type of mixed precision, or float32 for none."""
     if name == "auto":
         good = device.type == "cuda" and torch.cuda.is_bf16_supported()
         name = "bfloat16" if good else "float32"
@@ -56,18 +56,18 @@ def precision_for(name: str, device: torch.device) -> torch.dtype:
 
 
 def memory_for(parts: Iterable[Any], device: torch.device) -> int:
-    """How many bytes of instances a device has room for."""
+    """Return how many bytes of instances fit into the memory of a device."""
     if device.type == "cuda":
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return int(USABLE * (torch.cuda.mem_get_info(device)[0] + unused))
     if not any(isinstance(part, np.memmap) for part in parts) or not hasattr(os, "sysconf"):
-        return 2**63  # they are in memory already, or there is no asking
+        return 2**63  # they are in memory already, or the system cannot tell
     return int(USABLE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
 
 @contextmanager
 def own_threads(threads: int | None) -> Iterator[None]:
-    """Set the number of threads, and give it back as it was found."""
+    """Set the number of threads, and restore it at the end of the block."""
     before = torch.get_num_threads()
     try:
         if threads is not None:
@@ -81,9 +81,9 @@ _of_thread = threading.local()
 
 
 def stream_for(purpose: str, device: torch.device) -> Any:
-    """Give this thread's CUDA stream of a purpose, the same every time; None on the CPU.
+    """Return this thread's CUDA stream of a purpose, the same every time; None on the CPU.
 
-    torch hands out 32 streams in turn, so that one for every run would soon be that of another.
+    torch has 32 streams and reuses them in turn: a new one for every run would soon be shared.
     """
     if device.type != "cuda":
         return None
@@ -95,9 +95,9 @@ def stream_for(purpose: str, device: torch.device) -> Any:
 
 @contextmanager
 def own_stream(device: torch.device) -> Iterator[None]:
-    """Compute on a CUDA stream of one's own: next to other runs, and where graphs can be captured.
+    """Compute on a separate CUDA stream: beside other runs, and where graphs can be captured.
 
-    It waits for what the caller has under way, and the caller for what it leaves under way.
+    It waits for the pending work of the caller, and the caller for its own.
     """
     if device.type != "cuda":
         yield

@@ -2,8 +2,8 @@
 
 Data that fit stay on the device as they are stored; a batch is gathered there. Data that do not are
 read where they lie, in host memory or a mapped file, by a thread that is a few batches ahead; on a
-GPU they travel through pinned buffers on a stream of their own while it computes. Both give the
-same batches.
+GPU they travel through pinned buffers on a stream of their own while it computes. Both yield
+the same batches.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class Resident:
         self.parts, self.device = parts, device
 
     def batches(self, rows: Ints, spans: Iterable[tuple[int, int]]) -> Iterator[Parts]:
-        """Give the rows of one span after the other; a span is a first place in `rows` and an end.
+        """Yield the rows of one span after the other; a span is a first place in `rows` and an end.
 
-        The rows reach the device once, not batch by batch.
+        The row numbers are copied to the device once, not batch by batch.
         """
         on_device = torch.from_numpy(rows).to(self.device)
         for first, end in spans:
@@ -56,7 +56,7 @@ class Streamed:
         self.stream = stream_for("copies", device)
 
     def batches(self, rows: Ints, spans: Iterable[tuple[int, int]]) -> Iterator[Parts]:
-        """Give the rows of one span after the other."""
+        """Yield the rows of one span after the other."""
         with ThreadPoolExecutor(1, "apportion-reader") as reader:
             reads: deque[Future[tuple[Parts, Any]]] = deque()
             for first, end in spans:
@@ -67,7 +67,7 @@ class Streamed:
                 yield self._arrived(*reads.popleft().result())
 
     def _read(self, rows: Ints) -> tuple[Parts, Any]:
-        """Read rows; on a GPU, start their copies and give the event of their arrival."""
+        """Read rows; on a GPU, start their copies and return the event of their arrival."""
         on_gpu = self.stream is not None
         read = [_taken(part, rows, pinned=on_gpu) for part in self.parts]
         if self.stream is None:
@@ -104,16 +104,16 @@ def as_networks_take(parts: Iterable[Tensor]) -> Parts:
 
 
 def readable_part(part: Any) -> Tensor:
-    """Give an array as a tensor; one that torch can read as it is, a mapped file say, in place."""
+    """Return an array as a tensor, without a copy where torch can read it, as in a mapped file."""
     if isinstance(part, Tensor):
         return part.detach()
     array = np.ascontiguousarray(part)
     if array.dtype.kind not in "fiub":
         raise BagError(
             f"x is of type {array.dtype}, which a network cannot take.",
-            "Encode it as numbers first: float32, uint8 or int64, say.",
+            "Encode it as numbers first, for example float32, uint8 or int64.",
         )
-    if array.dtype.itemsize > 8 or not array.dtype.isnative:  # which torch does not have
+    if array.dtype.itemsize > 8 or not array.dtype.isnative:  # torch does not have these
         array = array.astype(
             np.float64 if array.dtype.itemsize > 8 else array.dtype.newbyteorder("=")
         )

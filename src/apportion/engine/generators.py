@@ -1,7 +1,7 @@
 """torch's global generators, for one run at a time.
 
-Where torch insists on its global generators (dropout), each run has states of its own to put there
-while it draws (`OwnGenerators`), so that neither the caller nor a run beside it notices. They are
+Where torch uses its global generators (dropout), each run has states of its own that replace theirs
+while it draws (`OwnGenerators`), so that neither the caller nor another run is affected. They are
 seeded anew before every epoch, so that a run that goes on after any epoch draws what an
 uninterrupted one does.
 """
@@ -36,8 +36,8 @@ class OwnGenerators:
     """The states of torch's global generators in one run: ``with`` them, torch draws from these.
 
     Only one run at a time has the global generators; other code that draws from them meanwhile, in
-    a thread beside it, would draw from these. A CUDA graph that is captured meanwhile keeps
-    to the run's own states ever after, and needs no such turn to be replayed.
+    a thread beside it, would draw from these. A CUDA graph that is captured meanwhile always
+    uses the run's own states, and can be replayed outside of the block.
 
     Examples
     --------
@@ -65,7 +65,7 @@ class OwnGenerators:
             reseed(seed, epoch, self.device)
 
     def renew(self) -> None:
-        """Leave the state on the GPU to a recording that failed, and go on from a copy."""
+        """Replace the state on the GPU by a copy: a recording that failed still has the old one."""
         seed, offset = self.cuda.initial_seed(), self.cuda.get_offset()
         self.cuda = torch.Generator(self.device)
         self.cuda.manual_seed(seed)

@@ -1,4 +1,4 @@
-"""Confidences of a net over batches: the one way in which nets are asked, in training and after."""
+"""Confidences of a net over batches: the one place that computes them, in training and after it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["cut", "fill_confidence", "slices"]
 
 
 def cut(n: int, most: int) -> list[tuple[int, int]]:
-    """Cut n rows into spans of at most so many.
+    """Cut n rows into spans of at most `most` rows.
 
     Examples
     --------

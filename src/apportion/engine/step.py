@@ -44,7 +44,7 @@ MOST_GRAPHS = 4  # each keeps the memory of a step
 
 
 class Losses(Protocol):
-    """What a step minimises: the sum of the two, where a method has both."""
+    """The losses that a step minimises: their sum, where a method has both."""
 
     def instance_loss(self, net: nn.Module, batch: Batch, logits: Tensor) -> Tensor | None:
         """Return the mean over the batch's instances."""
@@ -108,7 +108,7 @@ class Stepper:
         return self(step)
 
     def _recorded(self, step: Step) -> Tensor:
-        """Take a step on the way to a recording, or record it and take it so."""
+        """Take a step before it is recorded, or record the step and replay it."""
         self.warm[step.shape] += 1
         if self.warm[step.shape] <= WARM_UP:
             before = torch.default_generator.get_state()
@@ -125,7 +125,7 @@ class Stepper:
         return self.graphs[step.shape](step)
 
     def _do_without(self, error: Exception, step: Step) -> None:
-        """Fall back to what needs less of the net and the method; say why."""
+        """Fall back to a mode that demands less of the net and the method, and log the reason."""
         recording = self.warm[step.shape] > WARM_UP
         if self.mode == "captured" and not recording:
             raise error
@@ -161,7 +161,7 @@ class Stepper:
         given = [part for part in parts if part is not None]
         if not given:
             raise ConfigError(
-                f"{type(self.losses).__name__} gives no loss for a step.",
+                f"{type(self.losses).__name__} returns no loss for a step.",
                 "Override instance_loss, or bag_loss of a method whose unit is 'bags'.",
             )
         loss = torch.stack(given).sum()
@@ -207,7 +207,7 @@ class Stepper:
 
 
 def _sums(step: Step, piece: slice, logits: Tensor) -> Tensor:
-    """What a piece adds to the mean confidence of each bag of the step."""
+    """Compute what a piece adds to the mean confidence of each bag of the step."""
     assert step.proportions is not None
     assert step.bag is not None
     assert step.weight is not None
@@ -217,7 +217,7 @@ def _sums(step: Step, piece: slice, logits: Tensor) -> Tensor:
 
 @contextmanager
 def frozen_statistics(net: nn.Module) -> Iterator[None]:
-    """Let normalisation layers use the statistics of the batch without remembering them."""
+    """Use the batch's own statistics in normalisation layers, and leave the running ones alone."""
     before: list[tuple[Any, str, Any]] = []
     for module in net.modules():
         if getattr(module, "track_running_stats", False):

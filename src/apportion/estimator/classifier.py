@@ -18,7 +18,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import is_dataclass, replace
 from os import PathLike
 from typing import Any
 
@@ -52,6 +52,8 @@ __all__ = ["LLPClassifier"]
 log = logging.getLogger("apportion")
 
 Untrained = str | nn.Module | Callable[[Bags], nn.Module]
+# Parameters that are options of `TrainConfig`.
+OPTIONS = ("epochs", "batch_size", "learning_rate", "weight_decay", "device")
 
 
 class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -73,12 +75,12 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     batch_size : int, optional
         Instances per step. By default `plan_` decides: a hundredth of them, from 32 to 1024.
     learning_rate, weight_decay : float, optional
-        Of AdamW; by default 0.001 and 0.1.
+        Those of AdamW; by default 0.001 and 0.1.
     validation_fraction : float, optional
         The share of the bags that is held out, whole, to select the best epoch. By default a
         tenth, or none if that is fewer than five bags; the last epoch is then taken.
     random_state : int, RandomState or None
-        Decides bags, weights, and everything else that is random.
+        Determines held-out bags, weights, and everything else that is random.
     device : str
         "auto" takes a CUDA device if there is one.
     verbose : bool, optional
@@ -91,7 +93,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     model_ : Model
         The trained net with its columns and classes: what can be saved and deployed.
     plan_ : Plan
-        What followed from the data, with reasons.
+        What was decided from the data, with reasons.
     history_ : History
         The record of every epoch: ``history_["loss"]``.
     pseudo_labels_ : ndarray of shape (n_rows,), or None
@@ -136,10 +138,10 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ----------
         X : array of shape (n_rows, …), DataFrame, tuple of arrays, or Bags
             Missing numbers are replaced by the mean of their column, and a column that has any gets
-            another one beside it that says where. Text and categoricals are categories; one that
+            a second column that says where. Text and categoricals are categories; one that
             the training rows do not have counts as missing later on. Arrays of three or more
             dimensions go to the net as they are: signals are (channels, length), images (channels,
-            height, width). `Bags` know their proportions: pass nothing else with them.
+            height, width). `Bags` have their proportions: pass nothing else with them.
         y : array, optional
             Without `bags` the label of every row. With them labels, of which only the counts in
             every bag are used, or rows of proportions of shape (n_rows, n_classes). With
@@ -148,8 +150,8 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         proportions : DataFrame, dict or array, optional
             By bag id: a frame indexed by it with one column per class, or a dict of sequences or of
             ``{class: value}``. An array only where bags are the numbers of its rows. It may have
-            more bags than the rows do. Counts will do as well, if those of every bag sum to its
-            rows.
+            more bags than the rows do. Counts are accepted too, if those of every bag sum to
+            the number of its rows.
         """
         before = dict(vars(self))
         try:
@@ -175,14 +177,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             x, columns = encode_rows(rows, train.index)
             whole, train = whole.with_rows(x, columns), train.with_rows(x, columns)
             valid = None if valid is None else valid.with_rows(x, columns)
-        options = {
-            "epochs": self.epochs,
-            "batch_size": self.batch_size,
-            "learning_rate": self.learning_rate,
-            "weight_decay": self.weight_decay,
-            "seed": seed,
-            "device": self.device,
-        }
+        options = {name: getattr(self, name) for name in OPTIONS} | {"seed": seed}
         given = {name: value for name, value in options.items() if value is not None}
         named = self.method if isinstance(self.method, str) else type(method).__name__
         net, name = self._net(train, seed)
@@ -216,8 +211,8 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         bags, proportions
-            As in `fit`. The labels are then the most likely ones among those whose counts are the
-            ones known of every bag. What `Bags` know is not used.
+            As in `fit`. The labels are then the most likely ones that meet the counts of every
+            bag. Proportions within `Bags` are not used.
         """
         check_is_fitted(self)
         confidence = self._confidence(X)
@@ -243,7 +238,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         The proportion error is the mean over bags of the share that is wrong: the total variation
         between the given proportions and the mean confidence. It needs no label of any instance.
-        `Bags` know their proportions: pass nothing else with them.
+        `Bags` have their proportions: pass nothing else with them.
         """
         check_is_fitted(self)
         if y is not None and not has_rows_of_proportions(y):
@@ -290,8 +285,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.eta is None:
             return method
         settings: Any = method
-        names = [field.name for field in fields(settings)] if is_dataclass(settings) else []
-        if "eta" not in names:
+        if not (is_dataclass(method) and hasattr(method, "eta")):
             raise ConfigError(
                 f"eta is {self.eta!r}, but the method {self.method!r} has none.",
                 "Leave eta out, or choose a method of pseudo labels, for example fpl.",
@@ -360,7 +354,7 @@ def _known(
         return read_targets(n_rows_of(rows), y, bags, proportions, classes=classes)
     if y is not None or bags is not None or proportions is not None:
         raise ConfigError(
-            "X are Bags, which know their proportions.",
+            "X is Bags, which have their proportions.",
             "Pass neither y nor bags nor proportions with them.",
         )
     return X if classes is None else in_order(X, classes)

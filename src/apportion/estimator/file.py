@@ -41,11 +41,11 @@ def save_estimator(estimator: Any, path: str | PathLike[str]) -> None:
 def load_estimator(
     estimator: Any, path: str | PathLike[str], net: nn.Module | Callable[[], nn.Module] | None
 ) -> Any:
-    """Bring an estimator into the state that was saved, except for where it computes."""
+    """Restore the saved state of an estimator, except its device."""
     path = Path(path)
     model = Model.load(path, net=net, device=estimator.device)
     try:
-        own = _of_run(Run(path), model) if path.is_dir() else _of_file(path, model)
+        own = _saved(path, model)
         estimator.set_params(**_read_parameters(own["parameters"]))
         estimator.history_ = History(own["records"], own["best_epoch"])
         for name in ("n_features_in", "feature_names_in"):
@@ -67,36 +67,25 @@ def load_estimator(
     return estimator
 
 
-def _of_run(run: Run, model: Model) -> dict[str, Any]:
-    """Return what an estimator keeps, of a model that was trained in a run folder."""
-    records, names = run.records(), None if model.columns is None else list(model.columns.names)
+def _saved(path: Path, model: Model) -> dict[str, Any]:
+    """Return what was saved of an estimator, or what follows from the model of a run or a file."""
+    own: dict[str, Any] = {} if path.is_dir() else read_header(path, "model").get("estimator", {})
+    if own:
+        return own
+    records = Run(path).records() if path.is_dir() else []
+    names = None if model.columns is None else list(model.columns.names)
     recipe = getattr(model.net, "recipe", None)
     return {
         "parameters": {} if recipe is None else {"model": recipe["net"]},
         "records": records,
-        "best_epoch": model.epoch if "valid_error" in records[-1] else None,
-        "n_features_in": None if names is None else len(names),
-        "feature_names_in": names,
-    }
-
-
-def _of_file(path: Path, model: Model) -> dict[str, Any]:
-    own: dict[str, Any] | None = read_header(path, "model").get("estimator")
-    if own is not None:
-        return own
-    names = None if model.columns is None else list(model.columns.names)
-    parameters: dict[str, Any] = {}
-    return {
-        "parameters": parameters,
-        "records": [],
-        "best_epoch": None,
+        "best_epoch": model.epoch if records and "valid_error" in records[-1] else None,
         "n_features_in": None if names is None else len(names),
         "feature_names_in": names,
     }
 
 
 def _parameters(estimator: Any) -> dict[str, Any]:
-    """Return the parameters that a file can keep; others are the defaults in what is read again."""
+    """Return the parameters that a file can store; when it is read, others have their defaults."""
     given = estimator.get_params(deep=False)
     given.pop("device")
     found = {
@@ -107,7 +96,7 @@ def _parameters(estimator: Any) -> dict[str, Any]:
     if "method" not in found:
         settings = describe(given["method"])
         if _again(settings) != (type(given["method"]), settings):
-            log.warning("The method %r cannot be kept in a file.", given["method"])
+            log.warning("The method %r cannot be stored in a file.", given["method"])
         else:
             found["method"] = settings
     return found

@@ -5,7 +5,6 @@ They come as arrays of any shape, as data frames, as tuples of arrays, or in `Ba
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 import numpy as np
@@ -16,11 +15,9 @@ from sklearn.utils.validation import validate_data
 from apportion.bags.bags import Bags
 from apportion.bags.columns import Columns
 from apportion.data.encoding import encode, learn_columns
-from apportion.errors import DataError
+from apportion.data.pieces import distinct_names
 
 __all__ = ["encode_rows", "n_rows_of", "read_rows"]
-
-log = logging.getLogger("apportion")
 
 
 def n_rows_of(x: Any) -> int:
@@ -34,7 +31,7 @@ def read_rows(estimator: Any, X: Any, *, reset: bool) -> Any:
     Parameters
     ----------
     reset : bool
-        Whether these are the rows to learn from, as in `fit`. A table of theirs is a frame then.
+        Whether these are the rows to learn from, as in `fit`. Tables are then returned as frames.
     """
     if reset:
         for name in ("n_features_in_", "feature_names_in_"):
@@ -52,7 +49,7 @@ def read_rows(estimator: Any, X: Any, *, reset: bool) -> Any:
     if not reset:
         columns = estimator.model_.columns
         if columns is None if frame else columns is not None and columns.categorical:
-            return X  # which the model refuses
+            return X  # the model raises the error
     if frame:
         _check_frame(X)
     if frame and len(X) and X.shape[1]:
@@ -82,9 +79,4 @@ def encode_rows(rows: Any, training: NDArray[np.int64]) -> tuple[Any, Columns | 
 def _check_frame(frame: pd.DataFrame) -> None:
     if any(isinstance(dtype, pd.SparseDtype) for dtype in frame.dtypes):
         raise TypeError("Sparse columns were passed, but dense data is required.")
-    twice = frame.columns.duplicated()
-    if twice.any():
-        raise DataError(
-            f"column {next(iter(frame.columns[twice]))!r} occurs more than once.",
-            "Rename or leave out all but one of them.",
-        )
+    distinct_names(frame.columns, "X")

@@ -42,7 +42,7 @@ def read_targets(
     Parameters
     ----------
     classes : sequence, optional
-        The classes that are known from before, in their order.
+        The classes of an earlier fit, in their order.
     """
     if bags is None and proportions is not None:
         raise BagError("there are proportions, but no bags.", "Pass bags= too: one id per row.")
@@ -82,7 +82,7 @@ def has_rows_of_proportions(y: Any) -> bool:
 
 
 def in_order(bags: Bags, classes: Sequence[Hashable]) -> Bags:
-    """Return bags with their classes in the order that is known from before."""
+    """Return bags with their classes in the order of an earlier fit."""
     if set(bags.classes) != set(classes):
         raise BagError(
             f"the bags have the classes {bags.classes}, but those learned are {tuple(classes)}.",
@@ -98,7 +98,14 @@ def in_order(bags: Bags, classes: Sequence[Hashable]) -> Bags:
     )
 
 
-def in_known_bags(ids: Any, table: Table, *, truth: Any = None, normalize: bool = False) -> Bags:
+def in_known_bags(
+    ids: Any,
+    table: Table,
+    *,
+    truth: Any = None,
+    normalize: bool = False,
+    rescale: tuple[str | Option, ...] = ("pass ", Option("normalize"), " to rescale"),
+) -> Bags:
     """Put rows into those bags of a table that have any; counts are recognised by their sums.
 
     Parameters
@@ -107,6 +114,8 @@ def in_known_bags(ids: Any, table: Table, *, truth: Any = None, normalize: bool 
         The bag of every row.
     truth : sequence, optional
         The true class of every row.
+    rescale : words
+        How the caller can rescale the table, for errors.
     """
     placed = Placed(*factorize(ids, "bag id", len(ids)))
     present = Register(placed.keys)
@@ -128,17 +137,12 @@ def in_known_bags(ids: Any, table: Table, *, truth: Any = None, normalize: bool 
     except BagError as error:
         if not error.names("normalize"):
             raise
-        counted = "A table is taken as counts if all of its rows sum to the sizes of their bags."
-        rescale = (
-            "Add the missing class, or pass ",
-            Option("normalize"),
-            f" to rescale. {counted}",
-        )
-        raise error.remedied(rescale) from None
+        counted = ". A table is taken as counts if all of its rows sum to the sizes of their bags."
+        raise error.remedied(("Add the missing class, or ", *rescale, counted)) from None
 
 
 def _bag_ids(bags: Any, n_rows: int) -> NDArray[Any]:
-    """Bag ids as they are: numpy would make text of mixed ones, and floats of pandas' integers."""
+    """Return bag ids unchanged: numpy would turn mixed ids into text, some integers into floats."""
     if isinstance(bags, str) or not hasattr(bags, "__len__"):
         raise BagError(
             f"bags are {bags!r}.", "Pass the bag id of every row: X['ward'] rather than 'ward'."
@@ -174,16 +178,8 @@ def _from_table(
     if not isinstance(proportions, pd.DataFrame | Mapping):
         _check_array(proportions, ids)
     table = Table.read(proportions, classes, ids[:1].tolist())
-    try:
-        return in_known_bags(ids, table, truth=truth)
-    except BagError as error:
-        if not error.names("normalize"):
-            raise
-        remedy = (
-            "Add the missing class, or rescale: P.div(P.sum(axis=1), axis=0) does it for a frame. "
-            "A table is taken as counts if all of its rows sum to the sizes of their bags."
-        )
-        raise error.remedied(remedy) from None
+    rescale = ("rescale the table: P.div(P.sum(axis=1), axis=0) for a DataFrame P",)
+    return in_known_bags(ids, table, truth=truth, rescale=rescale)
 
 
 def _sorted_classes(table: Any) -> list[Any] | None:

@@ -14,7 +14,7 @@ numbers, and otherwise at most
 .. math:: 8 \cdot 2^{-52} \cdot n \cdot \max_{jc} (L_{jc} - \min_b L_{jb})
 
 (finite costs only; the arithmetic is that of float64 whatever the costs are stored in). How the
-prices are found, in a few passes over the costs, is told in :mod:`apportion.labels.kernel`.
+prices are found, in a few passes over the costs, is in :mod:`apportion.labels.kernel`.
 
 Reference: S. Matsuo, R. Bise, S. Uchida, D. Suehiro, "Learning From Label Proportion with Online
 Pseudo-Label Decision by Regret Minimization", ICASSP 2023.
@@ -72,7 +72,7 @@ def assign(
     prices: Any = None,
     threads: int | None = None,
 ) -> Assignment:
-    """Give every instance a label, at the least total cost that meets the counts of every bag.
+    """Assign a label to every instance, at the least total cost that meets the counts of all bags.
 
     Parameters
     ----------
@@ -84,8 +84,8 @@ def assign(
     offsets : array of int of shape (n_bags + 1,), optional
         Bag i holds the rows offsets[i] to offsets[i + 1] of `cost`. Without it all are one bag.
     prices : array of the shape of `counts`, optional
-        Where to start, say the prices of an earlier assignment of similar costs. They change how
-        long it takes, and which of several equally good answers is found, but nothing else.
+        Where to start, for example the prices of an earlier assignment of similar costs. They
+        change how long it takes, and which of several equally good answers is found, nothing else.
     threads : int, optional
         How many bags to solve at a time: by default one for each available core. The result does
         not depend on it.
@@ -145,7 +145,7 @@ def assign(
         shares = np.linspace(0, len(cost), 8 * workers + 1)  # all end at about the same time
         cuts = np.searchsorted(offsets, shares).tolist()
         cuts[-1] = n_bags
-        left = iter(list(pairwise(cuts)))  # one task a thread: one a chunk costs more than solving
+        left = iter(list(pairwise(cuts)))  # a task per thread: one per chunk costs more
 
         def work() -> None:
             for first, last in left:
@@ -182,7 +182,7 @@ def _assign_tensor(
     def to_numpy(value: Any) -> Any:
         return value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else value
 
-    numbers = cost.to(torch.float64) if cost.dtype is torch.bfloat16 else cost  # numpy has no such
+    numbers = cost.to(torch.float64) if cost.dtype is torch.bfloat16 else cost  # which numpy lacks
     result = assign(
         *map(to_numpy, (numbers, counts, offsets)), prices=to_numpy(prices), threads=threads
     )
@@ -193,7 +193,7 @@ def _assign_tensor(
 
 
 def _readable(cost: Any) -> NDArray[Any]:
-    """The costs as the kernel reads them: C-contiguous float32 or float64."""
+    """Return the costs as the kernel reads them: C-contiguous float32 or float64."""
     array = np.asarray(cost)
     if array.dtype.kind not in "fiub":
         raise AssignmentError(
@@ -205,7 +205,7 @@ def _readable(cost: Any) -> NDArray[Any]:
 
 
 def _plain(array: NDArray[Any]) -> NDArray[Any]:
-    """C-contiguous and writable: for anything else numba would compile the kernel once more."""
+    """Return a C-contiguous, writable array: for others numba would compile the kernel again."""
     array = np.ascontiguousarray(array)
     return array if array.flags.writeable else array.copy()
 
@@ -289,7 +289,7 @@ def _failure(
     if status == kernel.BAD_NUMBER:
         return AssignmentError(
             f"{name} has a cost of {cost[row, c]} (row {row}, class {c}).",
-            "Costs are finite, or +inf to forbid a class. A network that diverged gives NaN.",
+            "Costs are finite, or +inf to forbid a class. A network that has diverged returns NaN.",
         )
     if status == kernel.NO_CLASS:
         return AssignmentError(

@@ -45,7 +45,7 @@ compiled = njit(cache=True, nogil=True, error_model="numpy")
 
 @compiled
 def survey(cost, counts):
-    """Look at every number once.
+    """Check every number once.
 
     Returns a status with its row and class, the largest magnitude, the largest shifted cost, and
     whether all costs are whole numbers.
@@ -81,7 +81,7 @@ def survey(cost, counts):
 
 @compiled
 def shifted(cost, classes):
-    """The columns of `classes`, every row less its finite minimum: nothing cancels later on."""
+    """Return the columns of `classes`, each row minus its finite minimum: nothing cancels later."""
     n, C = len(cost), len(classes)
     result = np.empty((n, C))
     for j in range(n):
@@ -98,7 +98,7 @@ def shifted(cost, classes):
 
 @compiled
 def scan(cost, prices, labels, gap, held):
-    """Give each row its best class and note its lead over the second best, its gap.
+    """Label each row by its best class, and store its lead over the second best as its gap.
 
     Returns the sum of the best reduced costs.
     """
@@ -121,7 +121,7 @@ def scan(cost, prices, labels, gap, held):
 
 @compiled
 def surplus(held, targets):
-    """How many rows are in a class that has too many."""
+    """Count the rows that are too many in their class."""
     total = 0.0
     for c in range(len(targets)):
         total += max(0.0, held[c] - targets[c])
@@ -130,7 +130,7 @@ def surplus(held, targets):
 
 @compiled
 def gap_at_rank(gap, rank):
-    """The gap that about `rank` rows do not exceed, or a little more, read off a sample."""
+    """Estimate from a sample the gap that about `rank` rows, or a few more, do not exceed."""
     n = len(gap)
     size = min(n, 128 + n // 256)
     sample = np.empty(size)
@@ -143,7 +143,7 @@ def gap_at_rank(gap, rank):
 
 @compiled
 def edges_within(width, cost, prices, labels, gap):
-    """The rows whose lead is at most `width`, each as an edge (best class, second best class)."""
+    """Return rows whose lead is at most `width` as edges (best class, second best class)."""
     n, C = cost.shape
     edges, m = np.empty((n, 2), np.int64), 0
     for j in range(n):
@@ -160,7 +160,7 @@ def edges_within(width, cost, prices, labels, gap):
 
 @compiled
 def solve_laplacian(edges, right):
-    """Conjugate gradients for (Laplacian of the edges + a weak complete graph) x = right."""
+    """Solve (Laplacian of the edges + a weak complete graph) x = right by conjugate gradients."""
     C = len(right)
     diagonal = np.full(C, 0.5)
     for i in range(len(edges)):
@@ -198,7 +198,7 @@ def solve_laplacian(edges, right):
 
 @compiled
 def newton_step(cost, targets, prices, labels, gap, held, excess):
-    """How far to move the prices, and the width at which that was found (0 where rows tie)."""
+    """Return how far to move the prices, and at which width that was found (0 where rows tie)."""
     width = gap_at_rank(gap, excess + len(targets))
     if not 0.0 < width < INF:  # ties or lone classes: no price tells these rows apart
         return np.zeros(len(targets)), width
@@ -240,7 +240,7 @@ def newton(cost, targets, prices, labels, gap, held, whole, enough, steps):
 
 @compiled
 def enter(j, own, cost, exchange, first, following):
-    """Put row j into the list of class `own`, and see what it would cost to move it elsewhere."""
+    """Put row j into the list of class `own`, and update what moving a row elsewhere costs."""
     following[j] = first[own]
     first[own] = j
     paid = np.float64(cost[j, own])
@@ -250,7 +250,7 @@ def enter(j, own, cost, exchange, first, following):
 
 @compiled
 def nearest_deficit(exchange, prices, held, counts, distance, parent):
-    """Dijkstra from all the classes with too many rows to the nearest with too few (-1: none)."""
+    """Find the class with too few rows nearest to those with too many (Dijkstra; -1: none)."""
     C = len(counts)
     frontier = np.empty(C)
     for c in range(C):
@@ -274,7 +274,7 @@ def nearest_deficit(exchange, prices, held, counts, distance, parent):
 
 @compiled
 def count_cheapest(cost, exchange, first, following, a, b):
-    """How many rows of class a can move to class b at the least cost: several if they tie."""
+    """Count the rows of class a that can move to class b at the least cost: several if they tie."""
     tied, j = 0, first[a]
     while j >= 0:
         tied += cost[j, b] - np.float64(cost[j, a]) == exchange[a, b]
@@ -337,7 +337,7 @@ def repair(cost, counts, prices, labels, held):
 
 @compiled
 def duality_gap(cost, prices, labels):
-    """What the labels cost above the best class at these prices, and about how much is rounding.
+    """Compute what labels cost above the best class at these prices, and the size of rounding.
 
     Summed row by row over differences of costs and differences of prices: neither large costs nor
     large prices can hide a gap, and a gap of 0 is exact.
@@ -356,7 +356,7 @@ def duality_gap(cost, prices, labels):
 
 @compiled
 def prices_from(labels, cost, prices):
-    """Prices from the labels alone: shortest paths (Bellman–Ford) over what moving rows costs.
+    """Compute prices from the labels: shortest paths (Bellman–Ford) over what moving rows costs.
 
     Where hardly any row may have either of two classes, Newton's steps can carry their prices so
     far apart that differences are rounded away. The labels are right all the same.
@@ -376,13 +376,13 @@ def prices_from(labels, cost, prices):
 
 @compiled
 def few(C):
-    """As many rows in the wrong class are moved one by one as fast as by one more Newton step."""
+    """Return how many rows are moved one by one as fast as by one more Newton step."""
     return min(2 * C, 20 + C // 2)
 
 
 @compiled
 def may_change(cost, prices, labels, gap, step, margin):
-    """The rows that would leave their class, or come within `margin` of it, if prices moved so."""
+    """Return rows that would leave their class, or come within `margin` of it, after a step."""
     n, C = cost.shape
     rows, m = np.empty(n, np.int64), 0
     farthest = step.max() - step.min() + margin
@@ -421,7 +421,7 @@ def solve_active(cost, rows, counts, prices, labels, held, whole):
 
 @compiled
 def solve_from(prices, cost, counts, labels, whole, tolerance, trusted):
-    """Labels and prices of one bag, in place, from prices that are near; returns status and gap.
+    """Solve one bag in place, starting from prices that are near; return status and gap.
 
     Prices that turn out to be far off are given up at once, unless they are `trusted`.
     """
@@ -456,7 +456,7 @@ def solve_from(prices, cost, counts, labels, whole, tolerance, trusted):
 
 @compiled
 def solve(cost, counts, prices, labels, whole, tolerance, warm):
-    """`solve_from` the caller's prices, or else from those of ever larger samples of the rows.
+    """Solve from the caller's prices, or else from those of larger and larger samples of rows.
 
     However the costs are distributed, optimal prices of a sample of s rows put all but
     O(n sqrt(C / s)) of the n rows into the right class. Newton need come no nearer than that; where
@@ -488,7 +488,7 @@ def solve(cost, counts, prices, labels, whole, tolerance, warm):
 
 @compiled
 def objective(cost, labels):
-    """The labels' total cost: blocks are short and their sum compensated, to be exact enough."""
+    """Compute the total cost of the labels, by a compensated sum over short blocks."""
     n = len(labels)
     total = lost = 0.0
     for start in range(0, n, 64):

@@ -1,4 +1,4 @@
-"""First labels: what a leader starts from, before it has seen any confidence."""
+"""First labels: those of a leader before its first decision."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ Ints = NDArray[np.int64]
 def random_labels(bags: Bags, seed: int, first_position: int = 0) -> Ints:
     """Return a random permutation of each bag's counts, as labels (N,).
 
-    Random whatever η is: assigning at costs of 0 would hand out classes in the order of the rows,
-    and so leak the truth where these are stored by class. Where `bags` are only some, their
+    They are random whatever η is: an assignment at costs of 0 would follow the order of the rows,
+    and so leak the truth where rows are stored by class. Where `bags` are only some, their
     instances begin at `first_position` among all.
 
     Examples

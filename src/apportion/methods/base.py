@@ -1,4 +1,4 @@
-"""What a method is: frozen settings, and the state of one run that they start.
+"""The interface of methods: frozen settings, and the state of one run that they start.
 
 A method is added in four steps: one file here, one line in `METHODS`, one test
 (`apportion.testing` checks the rest), one row in the documentation.
@@ -19,7 +19,7 @@ __all__ = ["Method", "Supervision"]
 
 
 class Supervision:
-    """What the network is trained on during one run: a method's state.
+    """The state of a method in one run, which supervises the network.
 
     A method's state inherits from it and overrides what it needs. What a step reads is allocated
     at the start and changed in place only.
@@ -33,8 +33,8 @@ class Supervision:
     def instance_loss(self, model: nn.Module, batch: Batch, logits: Tensor) -> Tensor | None:
         """Return the mean loss of a batch's instances.
 
-        `logits` is what the model, in training mode, returned for ``batch.x``. Passes beyond that
-        one are to run in `apportion.engine.step.frozen_statistics`.
+        `logits` is what the model, in training mode, returned for ``batch.x``. Further
+        passes must run in `apportion.engine.step.frozen_statistics`.
         """
         return None
 
@@ -60,7 +60,7 @@ class Method(Protocol):
 
     @property
     def unit(self) -> Unit:
-        """What one mini-batch is made of."""
+        """The unit of mini-batches: "instances" or "bags"."""
 
     def start(
         self,

@@ -56,7 +56,7 @@ class PiModel:
         check_settings(std=self.std, weight=self.weight, ramp=self.ramp)
 
     def start(self, bags: Bags, **run: object) -> PiConsistency:
-        """There is nothing to resolve."""
+        """Return the state of a run; there is nothing to resolve."""
         return PiConsistency(self)
 
 
@@ -100,16 +100,16 @@ def check_settings(**settings: float) -> None:
 
 
 def check_perturbable(x: Iterable[Tensor]) -> None:
-    """Check that there is something to add a small change to."""
+    """Check that some input is a floating-point number, to which a small change can be added."""
     if not any(part.is_floating_point() and part.numel() for part in x):
         raise ConfigError(
             "the method changes its inputs a little, but none of them holds floating-point "
             "numbers.",
-            "Wrap the network in apportion.nets.normalized.Normalized, which hands it such "
-            "numbers, or choose 'proportion-loss', which codes of categories alone will do for.",
+            "Wrap the network in apportion.nets.normalized.Normalized, which returns such "
+            "numbers, or choose 'proportion-loss', which accepts codes of categories alone.",
         )
 
 
 def _with_noise(part: Tensor, std: float) -> Tensor:
-    """Noise is for measurements; codes of categories and lengths stay what they are."""
+    """Add noise to measurements; codes of categories and lengths stay what they are."""
     return part + std * torch.randn_like(part) if part.is_floating_point() else part

@@ -67,7 +67,7 @@ class ProportionLoss:
             raise must_be("form", f"one of {', '.join(FORMS)}", self.form)
 
     def start(self, bags: Bags, **run: object) -> Proportions:
-        """There is nothing to resolve."""
+        """Return the state of a run; there is nothing to resolve."""
         return Proportions(self.form)
 
 

@@ -1,7 +1,7 @@
 """Online pseudo labels by Follow the Perturbed Leader: the paper's method, and its ablations.
 
 The network trains on labels that `apportion.labels.leader.Leader` decides anew after every epoch:
-its module has the equations. Here they meet torch: labels lie on the device, where steps read them.
+its module has the equations. Here labels are kept on the device, where steps read them.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ class LLPVAT:
             raise must_be("iterations", "an integer ≥ 1", self.iterations)
 
     def start(self, bags: Bags, **run: object) -> AdversarialConsistency:
-        """There is nothing to resolve."""
+        """Return the state of a run; there is nothing to resolve."""
         return AdversarialConsistency(self)
 
 

@@ -1,7 +1,7 @@
 """Random changes to instances that leave their class alone: crop, flip and noise.
 
-Each is a function of a batch and a generator, and gives a batch of the same shape and type, so
-that uint8 images stay as they are stored. All instances are changed at once on the device that
+Each is a function of a batch and a generator, and returns a batch of the same shape and type, so
+that uint8 images stay uint8. All instances are changed at once on the device that
 holds them; nothing waits for the host, so that a step with augmentation can be captured as a CUDA
 graph. All random numbers come from the generator, which must live on the device of the batch.
 """
@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Generator, Tensor
 
-from apportion.errors import ConfigError, suggestion
+from apportion.errors import ConfigError, must_be, suggestion
 
-__all__ = ["AUGMENTATIONS", "augmented", "crop", "flip", "noise"]
+__all__ = ["AUGMENTATIONS", "augmented", "check_augmentations", "crop", "flip", "noise"]
 
 
 def crop(x: Tensor, generator: Generator, *, padding: int = 4) -> Tensor:
@@ -41,7 +41,7 @@ def crop(x: Tensor, generator: Generator, *, padding: int = 4) -> Tensor:
     """
     _check_spatial("crop", x)
     if padding < 0:
-        raise ConfigError(f"padding is {padding}.", "Pass 0 or more.")
+        raise must_be("padding", "an integer ≥ 0", padding)
 
     for axis, size in enumerate(x.shape[2:], start=2):
         moves = torch.randint(
@@ -81,9 +81,9 @@ def flip(x: Tensor, generator: Generator) -> Tensor:
 def noise(x: Tensor, generator: Generator, *, std: float = 0.1) -> Tensor:
     """Add Gaussian noise, in proportion to how much each feature varies within the batch.
 
-    So it suits columns of different units, and images of any range, alike. Whole numbers stay
-    whole and within the range of their type: noise is rounded, and sums are cut off at the ends
-    (0 and 255 for uint8). What does not vary gets no noise, as in a table's batch of one row.
+    So it suits columns of different units and images of any range. Integers stay integers within
+    the range of their type: noise is rounded, and sums are clipped (to 0 and 255 for uint8). A
+    feature that does not vary gets no noise, for example in a table's batch of one row.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ def augmented(
 ) -> tuple[Tensor, ...]:
     """Apply the named augmentations, in that order, to the first part of the instances.
 
-    Other parts, say the lengths of signals, stay as they are.
+    Other parts, for example the lengths of signals, stay as they are.
 
     Examples
     --------
@@ -131,13 +131,19 @@ def augmented(
     (torch.Size([2, 13, 93]), tensor([93, 60]))
     """
     first, *rest = x
+    check_augmentations(names)
+    for name in names:
+        first = AUGMENTATIONS[name](first, generator)
+    return first, *rest
+
+
+def check_augmentations(names: Sequence[str]) -> None:
+    """Check that there are augmentations of these names."""
     for name in names:
         if name not in AUGMENTATIONS:
             raise ConfigError(
                 f"there is no augmentation {name!r}.", suggestion(name, AUGMENTATIONS)
             )
-        first = AUGMENTATIONS[name](first, generator)
-    return first, *rest
 
 
 def _check_spatial(name: str, x: Tensor) -> None:

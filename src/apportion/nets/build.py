@@ -1,8 +1,8 @@
 """Networks that are ready to train: a perceptron, and ResNet-18 over images or over signals.
 
-Each travels with its preprocessing: `Normalized` keeps the mean and the standard deviation of the
-data beside the weights, so that instances go in as they are stored (uint8 images, raw columns)
-wherever the model is used. `build_net` measures them over the rows that stand in bags, in one pass
+Each contains its preprocessing: `Normalized` keeps the mean and the standard deviation of the data
+beside the weights, so that it takes instances as they are stored (uint8 images, raw columns)
+wherever it is used. `build_net` measures them over the rows that stand in bags, in one pass
 that loads a chunk at a time.
 
 Instances may have two parts: the numbers of a table's row and the codes of its categories, or the
@@ -36,11 +36,10 @@ __all__ = ["NETS", "build_net", "from_recipe", "move_to"]
 
 
 def move_to(device: torch.device, model: nn.Module) -> None:
-    """Bring a model to a device, those of its nets that are known to allow it in the best layout.
+    """Move a model to a device; on a GPU, every `ResNet` in it becomes channels-last.
 
-    On a GPU that is channels-last. Networks of others stay as they are: their `view` may not take
-    it. So does everything on the CPU, where such convolutions of 8 channels corrupted memory in
-    torch 2.13.
+    Other networks keep their layout: their `view` may not work with another one. So does everything
+    on the CPU, where channels-last convolutions of 8 channels corrupted memory in torch 2.13.
     """
     model.to(device)
     for module in model.modules():
@@ -77,7 +76,7 @@ def build_net(name: str, bags: Bags, *, seed: int = 0, **options: Any) -> Normal
     Returns
     -------
     Normalized
-        Its `recipe` says how it was made, and `from_recipe` makes it again without the data.
+        Its `recipe` says how it was built, and `from_recipe` builds it again without the data.
 
     Examples
     --------
@@ -101,10 +100,9 @@ def build_net(name: str, bags: Bags, *, seed: int = 0, **options: Any) -> Normal
 
 
 def from_recipe(recipe: Mapping[str, Any]) -> Normalized:
-    """Make a net as `build_net` did, but without the data and with untrained weights.
+    """Build a net as `build_net` did, but without the data and with untrained weights.
 
-    It is ready for ``load_state_dict`` of those that were saved. The recipe is plain: JSON keeps
-    it.
+    Saved weights can then be loaded with ``load_state_dict``. JSON can store the recipe.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What a net must know of the data: their shape, their categories, and how they are spread.
+"""Measurements of the data that a net needs: shape, categories, mean and standard deviation.
 
 Data are read a chunk at a time, so that they may lie on disk, and moments are merged as Chan, Golub
 and LeVeque (1979) do.
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, from_numpy
 
-from apportion.errors import DataError
+from apportion.errors import DataError, and_more
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -25,7 +25,7 @@ MOST_CATEGORIES = 2**20  # of all columns: with 256 units above them, weights of
 # What the axes of an instance are, where a net depends on them; the others take any shape.
 AXES = {"conv1d": ("channels", "length"), "resnet18": ("channels", "height", "width")}
 
-# What a net makes of a second part, and the axes of the two.
+# What the second part holds, and the axes of the two parts.
 PAIRS = {
     "mlp": ("codes", ("features",), ("columns",)),
     "conv1d": ("lengths", ("channels", "length"), ()),
@@ -33,7 +33,7 @@ PAIRS = {
 
 
 class Measured(NamedTuple):
-    """What a net needs to know of the data, as arguments of the function that makes it."""
+    """The measurements, as arguments of the function that builds the net."""
 
     sizes: dict[str, Any]
     mean: Floats  # these two in the shape of one instance, with 1 for the axes they are over
@@ -70,7 +70,7 @@ def measure(name: str, x: Any, rows: Ints, categories: Sequence[int] | None) -> 
 
 
 def _readable(name: str, x: Any) -> tuple[Any, Any]:
-    """The array that the net reads, and the codes or lengths that go with it, if any."""
+    """Return the array that the net reads, and the codes or lengths that belong to it, if any."""
     arrays = x if isinstance(x, tuple) else (x,)
     shapes = [tuple(map(int, array.shape)) for array in arrays]
     if len(arrays) == 2 and name in PAIRS:
@@ -121,9 +121,8 @@ def _read_lengths(lengths: Any, rows: Ints, most: int) -> Ints:
     if bad.any():
         raise DataError(
             f"row {rows[bad.argmax()]} has a length of {given[bad.argmax()]}"
-            f"{f', as {bad.sum() - 1:,} more have' if bad.sum() > 1 else ''}; "
-            f"the frames are {most:,} long.",
-            f"Let every length lie between 1 and {most:,}.",
+            f"{and_more(int(bad.sum()))}; the frames are {most:,} long.",
+            f"Every length must be an integer from 1 to {most:,}.",
         )
     return given
 
@@ -135,7 +134,7 @@ def _count_categories(codes: Any, rows: Ints, given: Sequence[int] | None) -> li
     if asked is not None and (asked.shape != (n_columns,) or asked.dtype.kind not in "iu"):
         raise DataError(
             f"categories is {given!r}, but there are {n_columns:,} columns of codes.",
-            "Pass one whole number a column: how many codes it has, with 0 for what is missing.",
+            "Pass one integer per column: the number of its codes, including 0 for missing values.",
         )
     most = np.zeros(n_columns, np.int64)
     step = max(CHUNK // max(n_columns, 1), 1)
@@ -145,10 +144,10 @@ def _count_categories(codes: Any, rows: Ints, given: Sequence[int] | None) -> li
         bad = values < 0 if asked is None else (values < 0) | (values >= asked)
         if bad.any():
             row, column = np.argwhere(bad)[0]
-            allowed = "from 0" if asked is None else f"from 0 to {asked[column] - 1}"
+            allowed = "≥ 0" if asked is None else f"from 0 to {asked[column] - 1}"
             raise DataError(
                 f"row {some[row]} has the code {values[row, column]} in column {column}.",
-                f"Let codes of this column run {allowed}. 0 stands for what is missing or unknown.",
+                f"Codes of this column must be {allowed}; 0 is for missing and unknown values.",
             )
         most = np.maximum(most, values.max(axis=0).astype(np.int64))
     found = [int(n) for n in (most + 1 if asked is None else asked)]
@@ -157,8 +156,8 @@ def _count_categories(codes: Any, rows: Ints, given: Sequence[int] | None) -> li
         raise DataError(
             f"column {largest} of the codes has {found[largest]:,} categories, all columns "
             f"{sum(found):,}.",
-            f"Let them be 1 or more, and {MOST_CATEGORIES:,} at most in all: number the categories "
-            "of each column 1, 2, 3 and so on, and let rare ones share a number.",
+            f"Each must be ≥ 1, and their sum ≤ {MOST_CATEGORIES:,}: number the categories of each "
+            "column 1, 2, 3 and so on, with one number for all rare ones.",
         )
     return found
 
@@ -166,13 +165,13 @@ def _count_categories(codes: Any, rows: Ints, given: Sequence[int] | None) -> li
 def _moments(
     x: Any, rows: Ints, axes: tuple[int, ...], lengths: Ints | None
 ) -> tuple[Floats, Floats]:
-    """The mean and the standard deviation of some rows of x, over some axes, but no padding."""
+    """Compute mean and standard deviation of some rows of x, over some axes, without padding."""
 
     def seen(some: Ints) -> Floats:
-        """Rows in the precision in which the network sees them, for sums in a higher one."""
+        """Return rows in the precision in which the network sees them, for sums in a higher one."""
         return _taken(x, some).astype(np.float32).astype(np.float64)
 
-    # A value of each feature. Less of it, numbers are small, and a constant is exactly 0.
+    # A value of each feature. Minus it, numbers are small, and a constant is exactly 0.
     pivot = seen(rows[:1])[tuple(slice(1) if a in axes else slice(None) for a in range(x.ndim))]
     n, mean, squares = 0, np.zeros_like(pivot), np.zeros_like(pivot)
     n_chunks = min(math.ceil(len(rows) * math.prod(x.shape[1:]) / CHUNK), len(rows))

@@ -19,15 +19,15 @@ def mlp(
 ) -> nn.Sequential:
     """Build a perceptron with layers of `hidden` units, ReLU between them.
 
-    Instances of any shape will do, if their size is `features`.
+    Instances may be of any shape whose size is `features`.
 
     Parameters
     ----------
     categories : sequence of int, optional
-        Lets instances be rows of numbers (b, features) and of codes (b, columns): how many codes
-        each column has, with 0. The network sees the numbers beside a 0 or 1 for each category;
-        code 0, for what is missing or unknown, has none, and neither has a code that is not below
-        the column's number of them.
+        Given if instances are rows of numbers (b, features) and of codes (b, columns): how many
+        codes each column has, including 0. The network sees the numbers and a 0
+        or 1 for each category; it sees none for code 0, which is for missing and unknown values,
+        and for codes that are too large.
 
     Examples
     --------
@@ -60,7 +60,7 @@ class _Mixed(nn.Sequential):
         self.register_buffer("before", own.cumsum(0) - own, persistent=False)
 
     def forward(self, numbers: Tensor, codes: Tensor) -> Tensor:  # type: ignore[override]
-        """Give the logits."""
+        """Return the logits."""
         codes = codes.long()
         known = (codes > 0) & (codes < self.categories)
         places = (codes + self.before).where(known, 0)  # where 0 is left out in the end

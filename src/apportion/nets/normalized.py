@@ -1,4 +1,4 @@
-"""A network with its preprocessing, so that the two travel together."""
+"""A network with its preprocessing: they are moved, saved and loaded together."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["Normalized", "parts"]
 
 
 class Normalized(nn.Module):
-    """A network with its preprocessing, so that the two travel together.
+    """A network with its preprocessing: they are moved, saved and loaded together.
 
     Parameters
     ----------
     network : nn.Module
-        What sees the normalised instances.
+        Maps normalised instances to logits.
     mean, std : array_like
         In units of the instances as stored, and shaped to broadcast against *one* instance: (F,)
         for rows of a table, (C, 1) for signals, (C, 1, 1) for images. They become float32 buffers.
@@ -38,7 +38,7 @@ class Normalized(nn.Module):
 
     mean: Tensor
     std: Tensor
-    recipe: dict[str, Any] | None = None  # set by `build`: how to make it again with `from_recipe`
+    recipe: dict[str, Any] | None = None  # set by `build_net`: input of `from_recipe`
 
     def __init__(self, network: nn.Module, mean: Any, std: Any) -> None:
         super().__init__()
@@ -57,18 +57,18 @@ class Normalized(nn.Module):
         self.register_buffer("std", scale.where(scale > 0, 1.0))
 
     def prepare(self, x: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
-        """Give the instances as the network sees them: float32 and normalised, rest as it is."""
+        """Return the instances as the network sees them: float32 and normalised, rest as it is."""
         return (x.to(torch.float32) - self.mean) / self.std, *rest
 
     def forward(self, *x: Tensor) -> Any:
-        """Give what the network makes of instances as they are stored."""
+        """Return the output of the network for instances as they are stored."""
         return self.network(*self.prepare(*x))
 
 
 def parts(model: nn.Module) -> tuple[Callable[..., tuple[Tensor, ...]], nn.Module]:
-    """Take a model apart into its preprocessing and the network proper.
+    """Return the preprocessing of a model and the network behind it.
 
-    ``network(*prepare(*x))`` is ``model(*x)``; in between is where noise on normalised inputs goes.
+    ``network(*prepare(*x))`` is ``model(*x)``; noise on normalised inputs is added in between.
 
     Examples
     --------

@@ -1,11 +1,11 @@
-"""How a net was made, in plain words that JSON keeps: enough to make it again without the data."""
+"""Recipes: how a net was built, in values that JSON has, to build it again without the data."""
 
 from __future__ import annotations
 
 import inspect
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -15,16 +15,7 @@ from apportion.nets.measure import MOST_CATEGORIES
 
 Nets = Mapping[str, Callable[..., Any]]
 
-REMEDY = "Pass the recipe of a model that build made, as it was."
-
-
-class Recipe(NamedTuple):
-    """A recipe that has been checked."""
-
-    name: str
-    arguments: dict[str, Any]
-    mean_shape: list[int]
-    std_shape: list[int]
+REMEDY = "Pass the unchanged recipe of a model that build_net returned."
 
 
 def check_name(name: str, nets: Nets) -> None:
@@ -32,16 +23,16 @@ def check_name(name: str, nets: Nets) -> None:
     if name not in nets:
         raise ConfigError(
             f"there is no net {name!r}.",
-            f"{suggestion(name, nets)} Any other nn.Module can be passed as it is.",
+            f"{suggestion(str(name), nets)} Any other nn.Module can be passed as it is.",
         )
 
 
 def write_recipe(
     name: str, make: Callable[..., Any], arguments: dict[str, Any], mean: Tensor, std: Tensor
 ) -> dict[str, Any]:
-    """Write down how a net was made."""
+    """Return how a net was built, in values that JSON has."""
     bound = inspect.signature(make).bind(**arguments)
-    bound.apply_defaults()  # those of today, whatever they are when it is made again
+    bound.apply_defaults()  # today's: they may be others when it is built again
     shapes = {"mean_shape": mean.shape, "std_shape": std.shape}
     text = json.dumps(
         {"net": name, **bound.arguments, **shapes}, default=lambda value: np.asarray(value).tolist()
@@ -50,8 +41,8 @@ def write_recipe(
     return recipe
 
 
-def read_recipe(recipe: Any, nets: Nets) -> Recipe:
-    """Check a recipe."""
+def read_recipe(recipe: Any, nets: Nets) -> tuple[str, dict[str, Any], list[int], list[int]]:
+    """Check a recipe; return the name of the net, its arguments, and the shapes of mean and std."""
     if not isinstance(recipe, Mapping) or not isinstance(recipe.get("net"), str):
         raise ConfigError(f"{recipe!r} is no recipe of a net.", REMEDY)
     entries = dict(recipe)
@@ -67,7 +58,7 @@ def read_recipe(recipe: Any, nets: Nets) -> Recipe:
             )
         if not _ENTRIES[key](entries[key]):
             raise ConfigError(f"{key} is {entries[key]!r} in the recipe of {name}.", REMEDY)
-    return Recipe(name, entries, entries.pop("mean_shape"), entries.pop("std_shape"))
+    return name, entries, entries.pop("mean_shape"), entries.pop("std_shape")
 
 
 def _whole(value: Any, least: int = 1) -> bool:

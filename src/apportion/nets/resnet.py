@@ -1,8 +1,8 @@
 """ResNet-18 over images or over signals.
 
 Weights have the names and the shapes of torchvision's. Some convolutions are computed in another
-way than usual, with the same result: where that is one place they are a product of matrices, and on
-a GPU the first one reads blocks of pixels.
+way than usual, with the same result: where the result is a single place, they are a product of
+matrices, and on a GPU the first one reads blocks of pixels.
 
 Signals may be of unequal length, padded to one: a mask of their real places goes with them. A place
 of a layer is real if the one it is centred on is, so that a stride of 2 keeps every other one. All
@@ -64,7 +64,7 @@ class ResNet(nn.Sequential):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """Give the logits, of signals with as many real frames as `lengths` says."""
+        """Return the logits; `lengths` says how many frames of each signal are real."""
         if self.masked != (lengths is not None):
             raise ApportionError(
                 f"the network is {'' if self.masked else 'not '}masked, but it is called with "
@@ -121,7 +121,7 @@ class _Block(nn.Module):
 
 
 def _normalized(norm: Any, x: Tensor, real: Tensor | None) -> Tensor:
-    """What BatchNorm gives, where only some places (b, 1, length) are real: 0 in all others.
+    """Apply BatchNorm where only some places (b, 1, length) are real; all others become 0.
 
     Statistics are those of real places, so that learning does not depend on the padding either.
     """
@@ -152,16 +152,16 @@ def _stage(dimensions: int, before: int, width: int, stride: int) -> nn.Module:
 def _convolution(
     dimensions: int, before: int, width: int, size: int, stride: int
 ) -> tuple[nn.Module, nn.Module]:
-    """A convolution, and the normalisation that follows it."""
+    """Build a convolution, and the normalisation that follows it."""
     conv, norm = (_Conv1d, nn.BatchNorm1d) if dimensions == 1 else (_Conv2d, nn.BatchNorm2d)
     return conv(before, width, size, stride, padding=size // 2, bias=False), norm(width)
 
 
 def _as_matrix(x: Tensor, weight: Tensor, stride: int, padding: int) -> Tensor | None:
-    """What a convolution gives where that is one place only: a product of matrices.
+    """Compute a convolution whose result is a single place as a product of matrices; else None.
 
-    Of the kernel only the part that lies on x counts, so the padding need not be multiplied: on
-    maps of one place, where ResNet-18 ends on images of 32 × 32, that is one in nine.
+    Only the part of the kernel that lies on x counts, so the padding need not be multiplied: on
+    maps of one place, at the end of ResNet-18 on images of 32 × 32, that is a ninth of the kernel.
     """
     size = weight.shape[2]
     if any((places + 2 * padding - size) // stride != 0 for places in x.shape[2:]):
@@ -175,10 +175,10 @@ def _as_matrix(x: Tensor, weight: Tensor, stride: int, padding: int) -> Tensor |
 
 
 def _in_blocks(x: Tensor, weight: Tensor) -> Tensor:
-    """What a convolution of stride 2 gives, with blocks of 2 × 2 pixels for channels.
+    """Compute a convolution of stride 2 with blocks of 2 × 2 pixels as channels.
 
-    Tensor cores take channels by eights, and an image has three; in blocks it has twelve. A row
-    and a column of zeros in front make the kernel, of odd size, one of whole blocks.
+    Tensor cores read channels in groups of eight, and an image has three; in blocks it has twelve.
+    A row and a column of zeros in front make the kernel, of odd size, one of whole blocks.
     """
 
     def blocks(t: Tensor, before: int, after: int) -> Tensor:
@@ -233,14 +233,13 @@ def resnet18(classes: int, *, channels: int = 3, stem: Stem = "imagenet") -> Res
 def conv1d(channels: int, classes: int, *, masked: bool = False) -> ResNet:
     """Build ResNet-18 with 1-D convolutions, for signals of shape (b, channels, length).
 
-    Any length will do.
+    Signals may be of any length.
 
     Parameters
     ----------
     masked : bool
-        Whether it also takes how many frames of each signal are real, of shape (b,). What is behind
-        them is then nothing to the network: neither the logits nor what it learns depend on what
-        is there, or on how much.
+        Whether it also takes how many frames of each signal are real, of shape (b,). What comes
+        after them is then ignored: neither the logits nor what the network learns depend on it.
 
     Examples
     --------

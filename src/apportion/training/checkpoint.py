@@ -1,7 +1,7 @@
 """Checkpoints: everything that a run needs to continue, in one safetensors file.
 
-On the CPU, with the same number of threads, a continued run gives the same bits. On a GPU some of
-torch's kernels add in an order of their own, and even two equal runs differ in the last bits.
+On the CPU, with the same number of threads, a continued run is bit-identical. On a GPU some of
+torch's kernels add in no fixed order, and even two equal runs differ in the last bits.
 
 Tensors are stored under dotted names, and everything else in the file's header
 (`apportion.runs.header`). Nothing is pickled, and nothing in a file is ever imported or run: names
@@ -48,7 +48,7 @@ def save(
     tensors: Mapping[str, Mapping[str, Tensor]],
     content: Mapping[str, Any],
 ) -> None:
-    """Save groups of tensors, and a header, in the place of what was there before.
+    """Save groups of tensors, and a header; a file that exists is replaced.
 
     The group "" is for the weights of a model under their own names.
     """
@@ -89,7 +89,7 @@ def optimizer_scalars(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
 def load_optimizer(
     optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor], groups: list[dict[str, Any]]
 ) -> None:
-    """Put an optimiser into the state that was saved; how it computes stays as it is here."""
+    """Restore the saved state of an optimiser; how it computes stays as it is here."""
     here = [{**group} for group in optimizer.param_groups]
     state: dict[int, dict[str, Tensor]] = {}
     for key, tensor in tensors.items():

@@ -1,4 +1,4 @@
-"""What must hold of the input of `fit`, checked before anything is trained or written."""
+"""Checks of the input of `fit`, before anything is trained or written."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from apportion.nets.augment import augmented
 
 
 def check_types(net: Any, config: Any, train: Any, valid: Any, test: Any) -> None:
-    """Check that everything is what `fit` takes."""
+    """Check the types of the arguments of `fit`."""
     if not isinstance(config, TrainConfig):
         raise ConfigError(
             f"config must be a TrainConfig; got {config!r}.",
@@ -24,7 +24,7 @@ def check_types(net: Any, config: Any, train: Any, valid: Any, test: Any) -> Non
         )
     if not isinstance(net, nn.Module):
         raise ConfigError(
-            f"net must be an nn.Module; got {net!r}.", "apportion.nets.build.build makes one."
+            f"net must be an nn.Module; got {net!r}.", "apportion.build_net returns one."
         )
     for name, bags in (("train", train), ("valid", valid), ("test", test)):
         if not isinstance(bags, Bags) and (bags is not None or name == "train"):
@@ -37,7 +37,7 @@ def check_types(net: Any, config: Any, train: Any, valid: Any, test: Any) -> Non
 def check_input(
     net: nn.Module, config: TrainConfig, train: Bags, valid: Bags | None, test: Bags | None
 ) -> None:
-    """Check that the parts go together."""
+    """Check that the arguments of `fit` fit each other."""
     for name, bags in (("validation", valid), ("test", test)):
         if bags is not None and bags.classes != train.classes:
             raise BagError(

@@ -76,4 +76,4 @@ def _rows_of(part: Any, rows: Ints) -> NDArray[Any]:
         some = part[torch.from_numpy(rows).to(part.device)].cpu()
         return (some.float() if some.dtype == torch.bfloat16 else some).numpy()
     chosen: NDArray[Any] = np.array(part[rows])
-    return chosen.astype(chosen.dtype.newbyteorder("="))  # safetensors has no other
+    return chosen.astype(chosen.dtype.newbyteorder("="))  # safetensors has no other byte order

@@ -60,8 +60,8 @@ def fit(
         with the selected weights: those of the epoch of least validation proportion error, or the
         last ones if there is no validation.
     train, valid, test : Bags
-        Bags to train on, to select by, and to report accuracy on. Labels that they know are used
-        for accuracies in the log, and for no decision.
+        Bags to train on, to select by, and to report accuracy on. Their truth, if known, is
+        used for accuracies in the log, and for no decision.
     method : str or Method
         A name from `apportion.METHODS`, or settings such as ``FPL(eta=5)``.
     config : TrainConfig, optional
@@ -125,7 +125,7 @@ def train_one(
     shelf: Shelf | None = None,
     name: str = "",
 ) -> History:
-    """Do what `fit` does, with data that may be on the shelf already, and a name for the log."""
+    """Train one net, with data that other trainings may share, and a name for the log."""
     archive = Archive(run)
     with archive.opened(), own_threads(config.threads or archive.threads), own_stream(device):
         session = Session(net, train, valid, test, method_named(method), config, device, shelf)
@@ -155,7 +155,7 @@ def train_one(
             if on_epoch is not None:
                 try:
                     on_epoch(copy.deepcopy(record), net)
-                except KeyboardInterrupt:  # between epochs is when a run can be left as it is
+                except KeyboardInterrupt:  # between epochs a run can be left as it is
                     archive.save_checkpoint(session)
                     raise
 

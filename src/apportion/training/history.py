@@ -1,4 +1,4 @@
-"""The record of a training: what every epoch measured, and which was selected."""
+"""The history of a training: the record of every epoch, and which was selected."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["History"]
 
 @dataclass(eq=False)
 class History:
-    """The record of every epoch, and what came out.
+    """The record of every epoch, and the results of the training.
 
     Examples
     --------
@@ -34,7 +34,7 @@ class History:
         return len(self.records)
 
     def __getitem__(self, name: str) -> list[Any]:
-        """Return one number per epoch: ``history["loss"]``; None where an epoch lacks it."""
+        """Return one number per epoch: ``history["loss"]``; None for an epoch without it."""
         if name not in {key for record in self.records for key in record}:
             known = ", ".join(self.records[-1]) if self.records else "nothing"
             raise KeyError(f"{name!r} is not in the records, which have {known}")

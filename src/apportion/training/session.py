@@ -1,9 +1,8 @@
-"""What `fit` needs around its loop: data and net on the device, the method, and the history."""
+"""The parts of `fit` around its loop: data and net on the device, the method, and the history."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -30,7 +29,8 @@ log = logging.getLogger("apportion")
 
 Weights = dict[str, Tensor]
 
-WORTH_COMPILING = 50_000  # steps that together save what compiling takes
+HELD_OUT = {"valid": "validation", "test": "test"}  # in the log, and in errors
+WORTH_COMPILING = 50_000  # steps that together save the time of compiling
 
 
 class Session:
@@ -92,17 +92,18 @@ class Session:
         )
 
     def _place(self, shelf: Shelf | None) -> None:
-        """Bring net and data to the device, and check that they go together."""
+        """Move net and data to the device, and check that they fit each other."""
         memory = self.config.device_memory_gib
         limit = None if memory is None else int(memory * 2**30)
         move_to(self.device, self.net)
-        self.on_train, self.on_valid, self.on_test = place(
+        self.on_train, *others = place(
             (self.train, self.valid, self.test), self.device, limit=limit, shelf=shelf
         )
         check_batch("training", self.net, self.on_train, self.config.augment)
-        for name, instances in (("validation", self.on_valid), ("test", self.on_test)):
-            if instances is not None:
-                check_batch(name, self.net, instances)
+        sets = zip(HELD_OUT, others, (self.valid, self.test), strict=True)
+        self.held_out = [(name, on, bags) for name, on, bags in sets if on and bags]
+        for name, instances, _ in self.held_out:
+            check_batch(HELD_OUT[name], self.net, instances)
         if self.device.type == "cuda":  # other runs, on other streams, may share these data
             torch.cuda.current_stream(self.device).synchronize()
 
@@ -119,7 +120,7 @@ class Session:
         return "compiled" if n_steps >= WORTH_COMPILING else "captured"
 
     def begin(self) -> None:
-        """Do what comes before the first epoch."""
+        """Prepare the first epoch: log what is selected, and decide the first labels."""
         if self.valid is None:
             log.info("No validation bags: nothing is selected, and the last model is kept.")
         if self.supervision.decides_first:
@@ -135,11 +136,11 @@ class Session:
         return stopped or self.history.n_epochs >= self.config.epochs
 
     def turn(self) -> AbstractContextManager[None]:
-        """Have torch's generators, and what else is one for a process, for an epoch.
+        """Return a context that keeps other runs out of torch's global state for an epoch.
 
-        On a GPU, where runs go side by side, only for the first epoch: that is when kernels are
-        compiled, loaded and recorded, which must not happen in two runs at once. Later on a
-        step that needs the generators takes its turn by itself.
+        On a GPU, where runs go on in parallel, only the first epoch needs it: kernels are then
+        compiled, loaded and recorded, which must not happen in two runs at once. Later steps that
+        draw from the global generators lock them one by one.
         """
         alone = self.device.type == "cpu" or not self.settled
         self.settled = True
@@ -181,7 +182,7 @@ class Session:
     def confidence_to_learn_from(self) -> Tensor | None:
         """Return the confidences of the training instances, if the method wants them.
 
-        A GPU goes on with those that `evaluate` will want, while the host decides labels.
+        A GPU goes on with those that `evaluate` will need, while the host decides labels.
         """
         if not self.supervision.needs_confidence:
             return None
@@ -189,13 +190,11 @@ class Session:
         if self.aside is not None:
             self.aside.wait_stream(torch.cuda.current_stream(self.device))
             with torch.cuda.stream(self.aside):
-                self.ahead = {
-                    name: self._confidence(instances) for name, instances, _ in self._held_out()
-                }
+                self.ahead = {name: self._confidence(placed) for name, placed, _ in self.held_out}
         return found
 
     def learn_from(self, epoch: int, confidence: Tensor | None) -> dict[str, float]:
-        """Let the method learn from an epoch; return its numbers for the log."""
+        """Update the method with the confidences after an epoch; return its numbers for the log."""
         found = self.supervision.epoch_end(epoch, confidence)
         return {name: float(value) for name, value in found.items()}
 
@@ -209,13 +208,13 @@ class Session:
             found["label_accuracy"] = _accuracy(self.supervision.labels, self.train)
         if self.aside is not None:
             torch.cuda.current_stream(self.device).wait_stream(self.aside)
-        for name, instances, bags in self._held_out():
+        for name, instances, bags in self.held_out:
             early = self.ahead.pop(name, None)
             confidence = self._confidence(instances) if early is None else early
             if not confidence.isfinite().all():
                 raise self._diverged(
-                    f"the confidences of the {'validation' if name == 'valid' else name} "
-                    f"instances are not finite after epoch {self.history.n_epochs + 1}"
+                    f"the confidences of the {HELD_OUT[name]} instances are not finite after "
+                    f"epoch {self.history.n_epochs + 1}"
                 )
             predicted = instances.bag_means(confidence)
             found[f"{name}_error"] = proportion_error(instances.proportions, predicted)
@@ -225,16 +224,8 @@ class Session:
                 early.record_stream(torch.cuda.current_stream(self.device))
         return found
 
-    def _held_out(self) -> Iterator[tuple[str, Instances, Bags]]:
-        for name, instances, bags in (
-            ("valid", self.on_valid, self.valid),
-            ("test", self.on_test, self.test),
-        ):
-            if instances is not None and bags is not None:
-                yield name, instances, bags
-
     def keep(self, record: dict[str, Any]) -> None:
-        """Take an epoch into the history, and select it if it is the best so far."""
+        """Add an epoch to the history, and select it if it is the best so far."""
         history = self.history
         history.records.append(record)
         if self.valid is not None and record["valid_error"] < history.best_error:
@@ -243,7 +234,7 @@ class Session:
 
     def finish(self) -> History:
         """Leave the selected weights in the net, and no gradients."""
-        self.optimizer.zero_grad(set_to_none=True)  # they lie in the memory of the graphs
+        self.optimizer.zero_grad(set_to_none=True)  # they are in the memory of the graphs
         self.last = _copy(self.net)
         self.selected = self.selected or self.last
         if self.supervision.labels is not None:
@@ -254,7 +245,7 @@ class Session:
 
     def evaluations(self) -> dict[str, Evaluation]:
         """Evaluate the model on each set of bags."""
-        sets = [("train", self.on_train, self.train), *self._held_out()]
+        sets = [("train", self.on_train, self.train), *self.held_out]
         with self.generators:
             return {
                 name: evaluate(bags, self._confidence(placed).cpu().numpy())
@@ -265,8 +256,8 @@ class Session:
         return RunError(
             f"{what}.",
             f"Lower the learning rate (it is {self.config.learning_rate:g}), in another folder; or "
-            "look for NaN and for very large values in x. A checkpoint, if there is one, is from "
-            "before that.",
+            "look for NaN and for very large values in x. A checkpoint, if there is one, was "
+            "saved before that.",
         )
 
 
