@@ -173,7 +173,7 @@ class Images(Dataset):
 
 def as_published(bags, config, device):
     """The seconds of training and of confidences, each once, scaled from some of the bags."""
-    some = bags.subset(slice(0, max(1, 10_240 // int(bags.sizes[0]))))
+    some = bags[: max(1, 10_240 // int(bags.sizes[0]))]
     scale = bags.n_bags / some.n_bags
     model = network(device).network
     optimizer = torch.optim.Adam(model.parameters(), lr=config.learning_rate)

@@ -54,10 +54,12 @@ def test_what_is_given_wins_and_says_so():
         "method": "greedy",
         "epochs": "7",
         "batch_size": "9",
+        "weight_decay": "0.1",
         "validation": "0.0",
         "threads": "2",
     }
-    assert all("given" in text for name, text in plan.reasons().items() if name != "validation")
+    for name in ("net", "method", "epochs", "batch_size", "threads"):
+        assert "(given)" in plan.reasons()[name]
     config = plan.config({"epochs": 7, "batch_size": 9, "threads": 2, "seed": 5})
     assert (config.epochs, config.batch_size, config.threads, config.seed) == (7, 9, 2, 5)
     assert config.weight_decay == 0.1
@@ -98,6 +100,7 @@ def test_a_plan_can_be_printed_with_its_reasons():
         "method",
         "epochs",
         "batch_size",
+        "weight_decay",
         "validation",
         "threads",
     ]

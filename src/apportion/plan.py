@@ -19,6 +19,7 @@ from apportion.config import TrainConfig
 from apportion.errors import count, must_be
 
 __all__ = [
+    "METHOD",
     "Choice",
     "Plan",
     "available_cores",
@@ -31,9 +32,10 @@ __all__ = [
 
 SHARE = 0.1  # of the bags, to select the epoch by
 FEWEST_HELD_OUT = 5  # bags: fewer select worse than taking the last epoch
-WEIGHT_DECAY = 0.1  # of AdamW, unless a preset says otherwise
+WEIGHT_DECAY = 0.1  # of AdamW
 MOST_SEEN = 3e7  # instances that the net is shown in all epochs together
 
+METHOD = "fpl"
 NETS = {"table": "mlp", "signals": "conv1d", "images": "resnet18"}
 
 
@@ -57,32 +59,32 @@ class Plan:
     --------
     >>> bags = Bags.from_rows(np.zeros((600, 3)), np.arange(600) // 20, np.full((30, 2), 0.5))
     >>> print(make_plan(bags, validation=held_out_share(30)))
-    net         mlp (the instances are rows of a table)
-    method      fpl (the default: Follow the Perturbed Leader)
-    epochs      100 (the default)
-    batch_size  32 (about a hundredth of 600 instances, from 32 to 1,024)
-    validation  0.0 (a tenth of 30 bags is fewer than 5, which select worse than the last epoch)
-    threads     auto (as torch is set)
+    net           mlp (the instances are rows of a table)
+    method        fpl (the default: Follow the Perturbed Leader)
+    epochs        100 (the default)
+    batch_size    32 (about a hundredth of 600 instances, from 32 to 1,024)
+    weight_decay  0.1 (the default of a plan)
+    validation    0.0 (a tenth of 30 bags is fewer than 5, which select worse than the last epoch)
+    threads       auto (as torch is set)
     """
 
     net: Choice
     method: Choice
     epochs: Choice
     batch_size: Choice
+    weight_decay: Choice
     validation: Choice  # the share of the bags that is held out to select the epoch by
     threads: Choice
 
     def config(self, options: Mapping[str, Any]) -> TrainConfig:
         """Return the configuration of the plan, with further options over it."""
-        threads = None if self.threads.value == "auto" else self.threads.value
-        planned = {
-            "epochs": self.epochs.value,
-            "batch_size": self.batch_size.value,
-            "threads": threads,
-        }
+        names = ("epochs", "batch_size", "weight_decay", "threads")
+        planned = {name: getattr(self, name).value for name in names}
+        if planned["threads"] == "auto":
+            planned["threads"] = None
         given = dict(options)
         preset = given.pop("preset", None)
-        base = {"weight_decay": WEIGHT_DECAY} if preset is None else preset_options(preset)
+        base = {} if preset is None else preset_options(preset)
         return TrainConfig.from_dict({**base, **planned, **given})
 
     def reasons(self) -> dict[str, str]:
@@ -132,13 +134,14 @@ def make_plan(
     own_net = f"the instances are {'rows of a table' if kind == 'table' else kind}"
     return Plan(
         net=Choice(NETS[kind], own_net) if net is None else Choice(net, "given"),
-        method=Choice("fpl", "the default: Follow the Perturbed Leader")
+        method=Choice(METHOD, "the default: Follow the Perturbed Leader")
         if method is None
         else Choice(method, "given"),
         epochs=chosen("epochs", *_epochs(n)),
         batch_size=chosen(
             "batch_size", _batch_size(n), f"about a hundredth of {n:,} instances, from 32 to 1,024"
         ),
+        weight_decay=chosen("weight_decay", WEIGHT_DECAY, "the default of a plan"),
         validation=validation,
         threads=chosen("threads", "auto", "as torch is set"),
     )
@@ -173,7 +176,7 @@ def check_share(asked: Any, name: str = "validation") -> None:
 
 def kind_of(bags: Bags) -> str:
     """Return what the instances are, by their shape: "table", "signals" or "images"."""
-    axes = len(bags.parts[0].shape) if bags.parts else 2
+    axes = 2 if bags.x is None else len(bags.parts[0].shape)
     return {3: "signals", 4: "images"}.get(axes, "table")
 
 

@@ -364,6 +364,12 @@ def test_from_members_shares_rows_and_keeps_their_order():
     assert (summary.repeated_rows, summary.unused_rows, summary.bags_off_truth) == (1, 2, 0)
 
 
+def test_from_members_takes_bags_of_any_sizes_by_position():
+    bags = Bags.from_members(X, [[3, 0], [0, 1, 2]], np.full((2, 2), 0.5))
+    assert (bags.ids, bags.sizes.tolist()) == ((0, 1), [2, 3])
+    assert bags.index.tolist() == [3, 0, 0, 1, 2]
+
+
 def test_from_members_takes_an_array_of_equal_bags():
     bags = Bags.from_members(X, np.array([[0, 1], [1, 2], [4, 5]]), np.full((3, 2), 0.5))
     assert bags.ids == (0, 1, 2)

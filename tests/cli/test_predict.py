@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from torch import nn
 
 from apportion import Bags, LLPClassifier, TrainConfig, fit
 from apportion.data import pieces as table_pieces
@@ -135,6 +136,35 @@ def test_what_was_never_seen_is_said_in_a_line(trained, tmp_path):
     assert ".py" not in result.stderr
 
 
+def test_the_file_of_a_model_predicts_as_its_run_does(trained, tmp_path):
+    expected, _ = predicted(trained, trained / "rows.csv")
+    LLPClassifier.load(trained / "a", device="cpu").save(tmp_path / "model.safetensors")
+    files = [tmp_path / "model.safetensors", trained / "rows.csv", "--out", tmp_path / "p.csv"]
+    result = run("predict", *files, "--device", "cpu")
+    assert result.exit_code == 0, result.output
+    pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "p.csv"), expected)
+
+
+def test_classes_are_found_however_their_numbers_are_written(tmp_path):
+    frame = voters()
+    frame["vote"] = (frame["vote"] == "yes").astype(float)
+    folder = tmp_path
+    frame.to_csv(folder / "rows.csv", index=False)
+    options = ["--bag", "ward", "--label", "vote", *QUICK]
+    result = run("train", folder / "rows.csv", *options, "--out", folder / "a")
+    assert result.exit_code == 0, result.output
+    told = []
+    for written in (
+        frame["vote"],
+        frame["vote"].astype(int),
+        frame["vote"].map({0: "0", 1: "1.0"}),
+    ):
+        frame.assign(vote=written).to_csv(folder / "new.csv", index=False)
+        told.append(predicted(folder, folder / "new.csv", "--label", "vote")[1].stdout)
+    assert "Accuracy" in told[0]
+    assert told[1:] == told[:1] * 2
+
+
 @pytest.mark.parametrize(
     ("arguments", "problem", "remedy"),
     [
@@ -154,6 +184,7 @@ def test_what_was_never_seen_is_said_in_a_line(trained, tmp_path):
         (["a", "dots.csv", "--label", "vote"], "has 'no.'", "Did you mean 'no'?"),
         (["a", "nothing.csv"], "nothing.csv has 0 rows", "with rows"),
         (["library", "rows.csv"], "was started in Python", "Model.load"),
+        (["own", "rows.csv"], "none of apportion's", "Load it in Python: Model.load"),
         (["a", "rows.csv", "--out", "p.txt"], "neither .csv nor .parquet", "end in one"),
         (["a", "rows.csv", "--out", "no/p.csv"], "a folder that does not exist", "Make"),
         (["a", "rows.csv", "--out", "rows.csv"], "already exists", "--force"),
@@ -174,10 +205,11 @@ def test_mistakes_are_named_and_nothing_is_left(trained, monkeypatch, arguments,
     frame.assign(vote=frame["vote"] + ".").to_csv("dots.csv", index=False)
     frame.iloc[:0].to_csv("nothing.csv", index=False)
     pd.read_csv("wards.csv").iloc[1:].to_csv("few.csv", index=False)
-    if "library" in arguments and not (trained / "library").exists():
-        bags = Bags.from_rows(np.eye(4), [0, 0, 1, 1], truth=list("abab"))
-        config = TrainConfig(epochs=1, device="cpu", threads=1)
-        fit(build_net("mlp", bags), bags, config=config, run=trained / "library")
+    bags = Bags.from_rows(np.eye(4, dtype=np.float32), [0, 0, 1, 1], truth=list("abab"))
+    for name, net in (("library", build_net("mlp", bags)), ("own", nn.Linear(4, 2))):
+        if name in arguments and not (trained / name).exists():
+            config = TrainConfig(epochs=1, device="cpu", threads=1)
+            fit(net, bags, config=config, run=trained / name)
     out = [] if "--out" in arguments else ["--out", "none.csv"]
     before = (trained / "rows.csv").read_bytes()
     result = run("predict", *arguments, *out, "--device", "cpu")

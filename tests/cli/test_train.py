@@ -1,5 +1,6 @@
 """`apportion train` at work: in folders where nothing is lost, stopped and resumed."""
 
+import re
 import signal
 import subprocess
 import sys
@@ -276,3 +277,20 @@ def test_a_library_run_cannot_be_resumed_here(tmp_path):
     result = run("train", "--resume", tmp_path)
     assert result.exit_code == 1
     assert "was not started by apportion train" in result.stderr
+
+
+def test_remedies_are_those_of_the_command_line(tmp_path):
+    files = write(tmp_path)
+    for arguments, remedy in (
+        (["--patience", "2"], "Hold out bags to validate on"),
+        (["--order", "id"], "Pass --signal SIGNAL as well"),
+    ):
+        result = run("train", *files, *QUICK, *arguments, "--out", tmp_path / "a")
+        assert result.exit_code == 1
+        assert remedy in result.stderr
+
+
+def test_help_shows_every_default():
+    shown = " ".join(run("train", "--help").stdout.replace("│", " ").split())
+    assert re.search(r"--seed <int> [^-]*\[default: \(0\)\]", shown)
+    assert re.search(r"--device <str> [^-]*\[default: \(auto\)\]", shown)

@@ -178,3 +178,19 @@ def test_a_wide_table_is_read_for_the_classes_that_are_named():
 def test_what_was_read_is_read():
     table = read(long(VALUES))
     assert read_proportions(table, "bag") is table
+
+
+def test_classes_are_found_however_their_numbers_are_written(tmp_path):
+    wide, long = tmp_path / "wide.csv", tmp_path / "long.csv"
+    wide.write_text("bag,1,0\na,3,1\nb,2,2\n")
+    long.write_text("bag,class,value\na,1,3\na,0,1\nb,1,2\nb,0,2\n")
+    for path in (wide, long):
+        for classes in ([0, 1], ["0", "1"], [0.0, 1.0]):
+            table = read_proportions(path, "bag", classes)
+            assert list(table.classes) == classes
+            assert table.values.tolist() == [[1, 3], [2, 2]]
+    with pytest.raises(DataError, match=r"no column 2.*\n.*Known: 1, 0"):
+        read_proportions(wide, "bag", [0, 1, 2])
+    with pytest.raises(DataError, match="has class 1, which is not one of the given classes"):
+        read_proportions(long, "bag", [0])
+    assert read_proportions(long, "bag", [0, 1, 2]).values.tolist() == [[1, 3, 0], [2, 2, 0]]

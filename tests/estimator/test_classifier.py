@@ -427,8 +427,9 @@ def test_it_says_what_it_does(caplog, capsys):
     with caplog.at_level(logging.INFO, "apportion"):
         LLPClassifier(epochs=2, batch_size=50).fit(X, bags=bags, proportions=table)
     assert "2 classes from 60 bags of 600 instances in all" in caplog.text
-    for choice in ("net         mlp (", "batch_size  50 (given)", "validation  0.1 (a tenth of 60"):
-        assert choice in caplog.text
+    said = " ".join(caplog.text.split())
+    for choice in ("net mlp (", "batch_size 50 (given)", "validation 0.1 (a tenth of 60"):
+        assert choice in said
     assert not capsys.readouterr().err
     LLPClassifier(epochs=2, verbose=True).fit(X, bags=bags, proportions=table)
     assert "Learning 2 classes from 60 bags" in capsys.readouterr().err
@@ -500,3 +501,31 @@ def test_eta_reaches_settings_of_ones_own():
     changed: Any = LLPClassifier(method, eta=3)._method()
     assert (changed.eta, changed.first) == (3, "decide")
     assert LLPClassifier(method)._method() is method
+
+
+def test_classes_are_found_however_a_table_writes_their_numbers():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 2))
+    ids, y = np.arange(60) // 6, (X[:, 0] > 0).astype(int)
+    table = pd.crosstab(ids, y)
+    classifier = LLPClassifier(epochs=2, random_state=0, device="cpu")
+    classifier.fit(X, bags=ids, proportions=table)
+    expected = classifier.predict(X, bags=ids, proportions=table)
+    table.columns = pd.Index(["0", "1"])
+    found = classifier.predict(X, bags=ids, proportions=table[["1", "0"]])
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(np.bincount(found[ids == 3], minlength=2), table.iloc[3])
+    bags = Bags.from_rows(X, ids, table, counts=True)
+    assert bags.classes == ("0", "1")
+    assert classifier.score(bags) == pytest.approx(classifier.score(X, bags=ids, proportions=table))
+
+
+def test_the_plan_tells_what_was_given_from_what_was_decided():
+    X, ids, table = np.eye(4), list("aabb"), {"a": [1, 1], "b": [0, 2]}
+    decided = LLPClassifier(epochs=1, device="cpu").fit(X, bags=ids, proportions=table)
+    assert str(decided.plan_.method) == "fpl (the default: Follow the Perturbed Leader)"
+    assert decided.plan_.weight_decay.value == 0.1
+    given = LLPClassifier("greedy", epochs=1, weight_decay=0.0, device="cpu")
+    given.fit(X, bags=ids, proportions=table)
+    assert str(given.plan_.method) == "greedy (given)"
+    assert str(given.plan_.weight_decay) == "0.0 (given)"

@@ -180,7 +180,7 @@ def test_a_method_that_a_file_cannot_keep_is_said(tmp_path, caplog):
     with caplog.at_level("WARNING", "apportion"):
         classifier.save(tmp_path / "model")
     assert "cannot be stored in a file" in caplog.text
-    assert LLPClassifier.load(tmp_path / "model").method == "fpl"
+    assert LLPClassifier.load(tmp_path / "model").method is None
 
 
 def test_a_file_that_lacks_something_is_named(tmp_path):
@@ -229,7 +229,7 @@ def test_the_model_of_a_run_is_a_classifier(run_folder):
 def test_runs_that_have_no_model_to_use_say_why(run_folder, tmp_path):
     folder, _, _ = run_folder
     (folder / "model.safetensors").rename(tmp_path / "aside")
-    with pytest.raises(RunError, match=r"not finished: 2 of 2 epochs.*\n.*--resume"):
+    with pytest.raises(RunError, match=r"not finished: 2 of 2 epochs.*\n.*fit with the same"):
         LLPClassifier.load(folder)
     (folder / "config.toml").write_text("[other]")
     with pytest.raises(RunError, match="is not the configuration of a run"):

@@ -166,7 +166,7 @@ class Bags:
     def from_members(
         cls,
         x: Any,
-        members: Mapping[Any, ArrayLike] | ArrayLike,
+        members: Mapping[Any, ArrayLike] | Iterable[ArrayLike],
         proportions: Any = None,
         *,
         counts: bool = False,
@@ -178,7 +178,7 @@ class Bags:
 
         Parameters
         ----------
-        members : mapping from bag id to rows, or an array of shape (n, size) for bags 0 to n − 1
+        members : mapping from bag id to rows, or a sequence of the rows of bags 0 to n − 1
             Rows keep the order in which they are given.
         x, proportions, counts, normalize, classes, truth
             As in `Bags.from_rows`; `truth` has one entry per row of `x`.
@@ -228,8 +228,19 @@ class Bags:
 
     @property
     def parts(self) -> tuple[Any, ...]:
-        """The arrays that `x` consists of."""
-        return () if self.x is None else self.x if isinstance(self.x, tuple) else (self.x,)
+        """The arrays that `x` consists of.
+
+        Raises
+        ------
+        BagError
+            If the bags have no rows.
+        """
+        if self.x is None:
+            raise BagError(
+                f"x is None: only how {count(self.n_rows, 'row')} are put in bags is known.",
+                "Add the rows: bags.with_rows(x).",
+            )
+        return self.x if isinstance(self.x, tuple) else (self.x,)
 
     def rows(self, bag: int) -> Ints:
         """Return the rows of `x` that the bag at a position holds, without a copy."""

@@ -25,6 +25,8 @@ class Register:
     >>> wards = Register([7, "north"])
     >>> wards.place("7"), wards.place("7.0"), wards.place("north"), wards.place("007")
     (0, 0, 1, None)
+    >>> Register(["7.0"]).place(7)
+    0
     >>> wards.places(["north", "south", 7])
     array([ 1, -1,  0])
     """
@@ -42,10 +44,15 @@ class Register:
         place = self._equal.get(name)
         return self._alike(name) if place is None else place
 
+    @cached_property
+    def _numbered(self) -> dict[int | float, int]:
+        numbers = ((_number(name), place) for place, name in enumerate(self.names))
+        return {number: place for number, place in numbers if number is not None}
+
     def _alike(self, name: Any) -> int | None:
         place = self._written.get(str(name))
-        number = _number(name) if place is None and isinstance(name, str) else None
-        return place if number is None else self._equal.get(number)
+        number = _number(name) if place is None else None
+        return place if number is None else self._numbered.get(number)
 
     def places(self, names: Sequence[Any]) -> NDArray[np.int64]:
         """Return the position of each of several distinct names; -1 for unknown ones.
@@ -80,13 +87,14 @@ def as_written(texts: Iterable[str]) -> list[Any]:
     return [numbers[text] for text in known]
 
 
-def _number(text: str) -> int | float | None:
+def _number(name: Any) -> int | float | None:
+    """Return the number that a name is, or that a text stands for if Python writes it so."""
     for kind in (int, float):
         try:
-            number = kind(text)
+            number = kind(str(name))
         except ValueError:
             continue
-        if str(number) == text and (kind is int or math.isfinite(number)):
+        if str(number) == str(name) and (kind is int or math.isfinite(number)):
             return number
     return None
 

@@ -138,9 +138,11 @@ def _factorize_many(array: Any) -> tuple[Names, Ints]:
     return list(distinct) if dates else distinct.tolist(), codes.astype(np.int64, copy=False)
 
 
-def read_members(members: Mapping[Any, ArrayLike] | ArrayLike, n_rows: int | None) -> Placed:
+def read_members(
+    members: Mapping[Any, ArrayLike] | Iterable[ArrayLike], n_rows: int | None
+) -> Placed:
     """Read the rows that each bag holds."""
-    named = members if isinstance(members, Mapping) else dict(enumerate(np.asarray(members)))
+    named = members if isinstance(members, Mapping) else dict(enumerate(members))
     ids, groups = list(named), [np.asarray(rows) for rows in named.values()]
     for bag, group in zip(ids, groups, strict=True):
         if group.ndim != 1 or (group.size and group.dtype.kind not in "iu"):
@@ -197,8 +199,9 @@ class Table:
         check_unique(chosen, "class")
         if named is None and len(chosen) == len(columns):
             return cls(ids, chosen, values)
-        missing = [name for name in chosen if name not in columns]
-        extra = [name for name in columns if name not in chosen]
+        places = Register(columns).places(chosen)
+        missing = [name for name, place in zip(chosen, places, strict=True) if place < 0]
+        extra = [name for place, name in enumerate(columns) if place not in places]
         if missing or extra:
             problem = "not a column of the table" if missing else "in the table, but not in classes"
             raise BagError(
@@ -206,7 +209,7 @@ class Table:
                 f"classes: {listing(chosen)}; columns: {listing(columns)}",
                 "classes must name every column of the table, in any order.",
             )
-        return cls(ids, chosen, values[:, [columns.index(name) for name in chosen]])
+        return cls(ids, chosen, values[:, places])
 
 
 def _as_numbers(rows: Any) -> Floats:

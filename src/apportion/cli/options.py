@@ -38,7 +38,7 @@ def _flag(option: Field[Any], text: str, shown: Any, panel: str) -> inspect.Para
     about = typer.Option(
         f"--{option.name.replace('_', '-')}",
         help=text,
-        show_default=False if shown in (None, False, ()) else str(shown),
+        show_default=False if shown is False or shown in (None, ()) else str(shown),
         rich_help_panel=panel,
     )
     annotation: Any = Annotated[kind if default is False else kind | None, about]

@@ -31,7 +31,9 @@ OWN = ("bag", "names", "images", "size", "normalize")  # options of the data
 
 @takes(options_of(Source, "Data", OWN, dict.fromkeys(("bag", "images", "size"), "the run's")))
 def predict(
-    run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
+    run: Annotated[
+        Path, typer.Argument(help="The folder of a finished run, or the file of a model.")
+    ],
     rows: Annotated[
         Path,
         typer.Argument(help="A table like the one that was learned from: bags are not needed."),
@@ -95,12 +97,12 @@ def _write_predictions(model: Model, source: Source, wanted: Wanted, out: Path) 
     with _written(out) as write:
         for piece in pieces_of(model, source, wanted):
             likely = model.predict_proba(piece.instances)
-            labels = classes[_labels(likely, model, source, wanted, piece)]
+            labels = _labels(likely, model, source, wanted, piece)
             if wanted.label is not None:
                 correct += _count_right(model, labels, piece.frame[wanted.label], wanted)
             n_rows += len(labels)
             found = pd.DataFrame(likely.astype(np.float32), columns=names)
-            found.insert(0, "label", labels)
+            found.insert(0, "label", classes[labels])
             write(pd.concat([piece.kept.reset_index(drop=True), found], axis=1))
     told = f"Wrote {n_rows:,} predictions to {out}."
     return told if wanted.label is None else f"{told} Accuracy: {correct / n_rows:.2%}."
@@ -108,7 +110,7 @@ def _write_predictions(model: Model, source: Source, wanted: Wanted, out: Path) 
 
 def _source_of(run: Run, given: dict[str, Any]) -> Source:
     """Return the files that are given, with columns that mean what they meant in training."""
-    data = run.settings().get("data")
+    data = {} if run.folder.is_file() else run.settings().get("data")  # a model has its columns
     if data is None:
         raise DataError(
             f"{run.folder} was started in Python, from arrays, so that its config.toml does not "
@@ -151,18 +153,19 @@ def _labels(
 
 
 def _count_right(model: Model, labels: NDArray[Any], truth: pd.Series[Any], wanted: Wanted) -> int:
-    known = {str(name) for name in model.classes}
-    texts = truth.astype(str).str.strip().tolist()
-    strange = [text for text in texts if text not in known]
+    from apportion.bags.names import Register
+
+    register, texts = Register(model.classes), truth.astype(str).str.strip()
+    places = {text: register.place(text) for text in texts.unique()}
+    strange = [text for text, place in places.items() if place is None]
     if strange:
         raise DataError(
             f"column {wanted.label!r} of {wanted.rows} has {strange[0]!r}, which is none of the "
             "classes.",
-            suggestion(strange[0], sorted(known)),
+            suggestion(strange[0], map(str, model.classes)),
             "Pass the column of the true classes, called as in training.",
         )
-    told = map(str, labels.tolist())
-    return sum(text == label for text, label in zip(texts, told, strict=True))
+    return int((texts.map(places) == labels).sum())
 
 
 # ----------------------------------------------------------------------------------- the file

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from apportion.cli.options import image_size, listed, options_of
-from apportion.errors import ConfigError, DataError, suggestion
+from apportion.errors import ConfigError, DataError, Option, suggestion
 
 if TYPE_CHECKING:
     from apportion.bags.bags import Bags
@@ -106,7 +106,8 @@ class Source:
             )
         for name, needs in (("size", "images"), ("order", "signal"), ("channels", "signal")):
             if getattr(self, name) and getattr(self, needs) is None:
-                raise ConfigError(f"{name} is given, but no {needs}.", f"Pass {needs} as well.")
+                also = ("Pass ", Option(needs, "…", needs.upper()), " as well.")
+                raise ConfigError(f"{name} is given, but no {needs}.", also)
         if self.exclude and self.kind == "images":
             raise ConfigError(
                 "exclude is given, but the rows are image files.",

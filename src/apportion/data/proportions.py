@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from apportion.bags.names import as_written, sorted_names
+from apportion.bags.names import Register, as_written, sorted_names
 from apportion.bags.read import Table
 from apportion.data.pieces import (
     check_columns,
@@ -177,15 +177,16 @@ def _wide(
     source: str, frame: pd.DataFrame, bags: list[Any], classes: Iterable[Hashable] | None
 ) -> tuple[list[Any], NDArray[np.float64]]:
     names = list(frame.columns if classes is None else classes)
-    there: list[Any] = list(frame.columns)
-    check_columns(source, there, names)
+    places = Register(frame.columns).places(names)
+    unknown = [name for name, place in zip(names, places, strict=True) if place < 0]
+    check_columns(source, frame.columns, unknown)
     if not names:
         raise DataError(
             f"{source} has 0 classes beside the bags.", "Add one column of numbers per class."
         )
     columns = [
-        _values(source, frame.iloc[:, there.index(name)], bags, f"column {name!r}")
-        for name in names
+        _values(source, frame.iloc[:, place], bags, f"column {name!r}")
+        for name, place in zip(names, places, strict=True)
     ]
     return names, np.stack(columns, axis=1)
 
@@ -229,16 +230,16 @@ def _long(
             f"{known[class_code[row]]!r}, as row {int((cell == cell[row]).argmax()):,} has.",
             "Keep one of them, or add them up.",
         )
-    table = np.zeros((len(ids), len(known) + 1))  # the last column is a class that no bag has
+    table = np.zeros((len(ids), len(known) + 1))  # the last column is that of unknown classes
     table[code, class_code] = values
     names = sorted_names(known) if classes is None else list(classes)
-    unknown = [name for name in known if name not in names]
+    places = Register(known).places(names)  # -1, and so the last column, if no bag has a class
+    unknown = [name for place, name in enumerate(known) if place not in places]
     if unknown:
         raise DataError(
             f"{source} has class {unknown[0]!r}, which is not one of the given classes.",
             suggestion(str(unknown[0]), map(str, names)),
         )
-    places = [known.index(name) if name in known else len(known) for name in names]
     return names, table[:, places]
 
 

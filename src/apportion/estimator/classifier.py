@@ -43,7 +43,7 @@ from apportion.methods.registry import method_named
 from apportion.metrics import bag_means, proportion_error
 from apportion.model.model import Model, describe_parts
 from apportion.nets.build import build_net
-from apportion.plan import Plan, check_share, held_out_share, make_plan
+from apportion.plan import METHOD, Plan, check_share, held_out_share, make_plan
 from apportion.training.fit import fit
 from apportion.training.progress import announce
 
@@ -61,8 +61,9 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    method : str or Method
-        A name from `apportion.METHODS`, or settings such as ``FPL(first="decide")``.
+    method : str or Method, optional
+        A name from `apportion.METHODS`, or settings such as ``FPL(first="decide")``. By default
+        `plan_` decides: "fpl".
     eta : float, optional
         The perturbation of the methods that decide pseudo labels; by default 5 · epochs / 400.
     epochs : int, optional
@@ -106,7 +107,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        method: str | Method = "fpl",
+        method: str | Method | None = None,
         *,
         eta: float | None = None,
         epochs: int | None = None,
@@ -179,7 +180,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             valid = None if valid is None else valid.with_rows(x, columns)
         options = {name: getattr(self, name) for name in OPTIONS} | {"seed": seed}
         given = {name: value for name, value in options.items() if value is not None}
-        named = self.method if isinstance(self.method, str) else type(method).__name__
+        named = self.method if isinstance(self.method, str | None) else type(method).__name__
         net, name = self._net(train, seed)
         self.plan_: Plan = make_plan(train, validation=share, net=name, method=named, options=given)
         net = net if net is not None else build_net(self.plan_.net.value, train, seed=seed)
@@ -281,7 +282,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     # ------------------------------------------------------------------------------- settings
 
     def _method(self) -> Method:
-        method = method_named(self.method)
+        method = method_named(METHOD if self.method is None else self.method)
         if self.eta is None:
             return method
         settings: Any = method

@@ -83,12 +83,12 @@ def has_rows_of_proportions(y: Any) -> bool:
 
 def in_order(bags: Bags, classes: Sequence[Hashable]) -> Bags:
     """Return bags with their classes in the order of an earlier fit."""
-    if set(bags.classes) != set(classes):
+    order = Register(bags.classes).places(classes)
+    if len(order) != bags.n_classes or (order < 0).any():
         raise BagError(
             f"the bags have the classes {bags.classes}, but those learned are {tuple(classes)}.",
             "Pass classes= to Bags or read_table, so that both have the same.",
         )
-    order = [bags.classes.index(name) for name in classes]
     return replace(
         bags,
         proportions=bags.proportions[:, order],

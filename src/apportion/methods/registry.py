@@ -16,6 +16,7 @@ from apportion.methods.pi_model import PiModel
 from apportion.methods.proportion_loss import ProportionLoss
 from apportion.methods.pseudo_labels import FPL
 from apportion.methods.vat import LLPVAT
+from apportion.plan import METHOD
 
 __all__ = ["METHODS", "describe", "method_from", "method_named"]
 
@@ -83,7 +84,7 @@ def method_from(settings: Mapping[str, Any]) -> Method:
     apportion.errors.ConfigError: the method 'pi-model' has no setting 'st'.
       Did you mean 'std'? Known: std, weight, ramp.
     """
-    options = {"name": "fpl", **settings}
+    options = {"name": METHOD, **settings}
     name = str(options.pop("name"))
     method: Any = method_named(name)
     known = _settings_of(method)

@@ -114,7 +114,7 @@ class Model:
     def confidence(self, bags: Bags) -> NDArray[np.float64]:
         """Return the probability of every class for every instance of bags, of shape (N, C)."""
         rows = np.unique(bags.index)
-        found = self._confidence(tuple(part[rows] for part in bags.parts))
+        found = self._confidence(tuple(part[rows] for part in self._instances(bags)))
         return found[np.searchsorted(rows, bags.index)]
 
     def _confidence(self, parts: tuple[Any, ...]) -> NDArray[np.float64]:
@@ -141,7 +141,7 @@ class Model:
                     f"the bags were encoded by other columns than the model's: {x.columns}.",
                     "Read them with read_table(…, columns=model.columns).",
                 )
-            x = x.x
+            x = x.parts
         elif hasattr(x, "columns") or (self.columns is not None and not isinstance(x, tuple)):
             x = self._encoded(x)
         parts = tuple(map(_as_array, x if isinstance(x, tuple) else (x,)))
@@ -263,6 +263,8 @@ class Model:
         try:
             model = cls(made, header["classes"], header["parts"], epoch=header["epoch"])
             model.class_names()
+            if not isinstance(model.epoch, int | None):
+                raise TypeError(f"epoch is {model.epoch!r}.")
         except (KeyError, TypeError, RunError) as error:
             problem = f"lacks {error}" if isinstance(error, KeyError) else str(error).split("\n")[0]
             raise RunError(f"{path} has a damaged header: {problem}", remedy) from error
@@ -304,12 +306,14 @@ def _as_array(part: Any) -> Any:
 
 def _model_of(run: Run) -> Path:
     """Return the file of the selected model of a run, which must have ended."""
-    epochs = run.settings()["train"]["epochs"]
+    settings = run.settings()
     if not run.model.is_file():
+        in_python = f"fit with the same arguments and run={str(run.folder)!r}"
+        by_command = f"apportion train --resume {run.folder}"
         raise RunError(
-            f"{run.folder} is not finished: {len(run.records())} of {epochs} epochs are done, and "
-            "no model is selected yet.",
-            f"Go on with it: apportion train --resume {run.folder}",
+            f"{run.folder} is not finished: {len(run.records())} of {settings['train']['epochs']} "
+            "epochs are done, and no model is selected yet.",
+            f"Continue it: {by_command if 'data' in settings else in_python}",
         )
     return run.model
 
@@ -319,7 +323,8 @@ def _net(path: Path, recipe: Any, net: Net | None) -> nn.Module:
         if recipe is None:
             raise RunError(
                 f"{path} has the weights of a net that is none of apportion's.",
-                "Pass net=: a net like the one that was trained, or a function that makes one.",
+                "Load it in Python: Model.load(path, net=…) takes a net like the one that was "
+                "trained, or a function that makes one.",
             )
         return from_recipe(recipe)
     try:

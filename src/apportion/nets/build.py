@@ -89,7 +89,7 @@ def build_net(name: str, bags: Bags, *, seed: int = 0, **options: Any) -> Normal
     categories = options.pop("categories", None)
     if categories is None and name == "mlp" and bags.columns is not None:
         categories = bags.columns.codes or None
-    sizes, mean, std = measure(name, bags.x, np.unique(bags.index), categories)
+    sizes, mean, std = measure(name, bags.parts, np.unique(bags.index), categories)
     arguments = {"classes": bags.n_classes, **sizes, **options}
     # Only the CPU's generator is seeded: torch.manual_seed would reach those of every GPU as well.
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):

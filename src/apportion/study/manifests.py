@@ -105,7 +105,7 @@ class Manifest:
             What was called and how.
         """
         redrawn = members.redrawn if isinstance(members, Drawn) else 0
-        rows = members.members if isinstance(members, Drawn) else members
+        rows: Any = members.members if isinstance(members, Drawn) else members
         bags = Bags.from_members(None, rows, truth=truth)
         arrays = bags.index, bags.offsets, bags.counts
         return cls(protocol, dict(settings), int(seed), redrawn, len(truth), bags.classes, *arrays)

@@ -32,6 +32,8 @@ def check_types(net: Any, config: Any, train: Any, valid: Any, test: Any) -> Non
                 f"{name} is of type {type(bags).__name__}, not Bags.",
                 "Bags.from_rows makes them from rows and one bag id per row.",
             )
+        if bags is not None:
+            _ = bags.parts  # which raises if there are no rows
 
 
 def check_input(
@@ -48,7 +50,7 @@ def check_input(
     if config.patience is not None and valid is None:
         raise ConfigError(
             f"patience is {config.patience}, but there are no validation bags to stop by.",
-            "Pass valid=, or leave patience out.",
+            "Hold out bags to validate on, or leave patience out.",
         )
     if not any(p.requires_grad for p in net.parameters()):
         raise ConfigError(

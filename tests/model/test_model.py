@@ -1,0 +1,183 @@
+"""A Model: what it takes, what it refuses, and that its file is checked before it is used."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import nn
+
+from apportion import Bags, Model, build_net
+from apportion.data.encoding import encode, learn_columns
+from apportion.errors import BagError, DataError, RunError
+from apportion.model.model import describe_parts
+
+FRAME = pd.DataFrame({"age": [30.0, np.nan, 50, 41], "job": ["cook", "nurse", "cook", "clerk"]})
+
+
+def of_a_table():
+    columns = learn_columns(FRAME)
+    x = encode(columns, FRAME)
+    bags = Bags.from_rows(x, list("aabb"), truth=["no", "yes", "no", "no"])
+    bags = bags.with_rows(x, columns)
+    net = build_net("mlp", bags, seed=3)
+    return Model(net, bags.classes, describe_parts(bags), columns=columns, device="cpu"), bags
+
+
+def of_an_array(**options):
+    x = np.random.default_rng(0).normal(size=(40_000, 3)).astype(np.float32)
+    return Model(nn.Linear(3, 2).eval(), ["a", "b"], describe_parts(in_bags(x)), **options), x
+
+
+def in_bags(x):
+    return Bags.from_rows(x, np.zeros(len(x), int), {0: [0.5, 0.5]})
+
+
+# ------------------------------------------------------------------------------ predictions
+
+
+def test_probabilities_are_those_of_the_net_however_many_rows_there_are():
+    model, x = of_an_array(device="cpu")
+    with torch.no_grad():
+        logits = x.astype(np.float64) @ model.net.weight.double().numpy().T
+        logits += model.net.bias.double().numpy()
+    expected = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(model.predict_proba(x), expected, atol=1e-6)
+    assert model.predict(x).tolist() == [("a", "b")[k] for k in expected.argmax(axis=1)]
+
+
+def test_rows_of_a_table_instances_and_bags_mean_the_same():
+    model, bags = of_a_table()
+    expected = model.predict_proba(FRAME)
+    np.testing.assert_array_equal(model.predict_proba(FRAME[["job", "age"]]), expected)
+    np.testing.assert_array_equal(model.predict_proba(bags.x), expected)
+    np.testing.assert_array_equal(model.predict_proba(bags), expected)
+    other = Bags.from_members(bags.x, [[3, 0], [0, 1, 2]], [[0.5, 0.5]] * 2)
+    np.testing.assert_allclose(model.confidence(other), expected[[3, 0, 0, 1, 2]], atol=1e-7)
+
+
+def test_instances_of_another_kind_are_refused():
+    model, bags = of_a_table()
+    plain, x = of_an_array()
+    no_rows = Bags.from_rows(None, ["a"], {"a": [1.0]})
+    other = learn_columns(FRAME[["age"]])
+    read_otherwise = bags.with_rows(encode(other, FRAME), other)
+    for asked, of, message in (
+        (plain, FRAME, "x is a DataFrame, but the model was trained on arrays"),
+        (model, FRAME.to_numpy(), "column 'job' is one of categories.\n.*age, job"),
+        (model, read_otherwise, "other columns than the model's: .*columns=model.columns"),
+        (plain, x[:, :2], r"\(axes, features\) \[\(2, 2\)\], but the model takes \[\(2, 3\)\]"),
+        (plain, (x, x), r"\(axes, features\)"),
+    ):
+        with pytest.raises(DataError, match=f"(?s){message}"):
+            asked.predict_proba(of)
+    with pytest.raises(DataError, match=r"\(axes, features\)"):
+        plain.confidence(in_bags(x[:, :2]))
+    for asked in (plain.predict_proba, plain.confidence):
+        with pytest.raises(BagError, match=r"x is None: only how 1 row.*\n.*with_rows"):
+            asked(no_rows)
+
+
+def test_confidences_that_are_not_finite_are_counted():
+    model, x = of_an_array()
+    x[[7, 30_000]] = np.nan
+    with pytest.raises(DataError, match="of 2 rows are not finite; row 7 is the first"):
+        model.predict_proba(x)
+
+
+# ------------------------------------------------------------------------------------ files
+
+
+def test_a_file_holds_everything_but_the_device(tmp_path):
+    model, _ = of_a_table()
+    model.epoch = 12
+    model.save(tmp_path / "m")
+    again = Model.load(tmp_path / "m", device="cpu")
+    assert (again.classes, again.epoch) == (("no", "yes"), 12)
+    assert (again.parts, again.columns) == (model.parts, model.columns)
+    np.testing.assert_array_equal(again.predict_proba(FRAME), model.predict_proba(FRAME))
+    model.save(tmp_path / "twice")
+    assert (tmp_path / "m").read_bytes() == (tmp_path / "twice").read_bytes()
+
+
+def test_class_names_of_numpy_are_kept_as_what_they_are(tmp_path):
+    bags = in_bags(np.eye(3, dtype=np.float32))
+    model = Model(build_net("mlp", bags), np.array([7, 9]), describe_parts(bags))  # type: ignore[arg-type]
+    model.save(tmp_path / "m")
+    assert Model.load(tmp_path / "m").classes == (7, 9)
+
+
+def test_what_no_file_can_keep_is_refused_before_anything_is_written(tmp_path):
+    model, _ = of_an_array()
+    model.classes = ("a", ("b", 1))
+    for write in (model.save, model.to_onnx):
+        with pytest.raises(RunError, match=r"class \('b', 1\) is a tuple"):
+            write(tmp_path / "m")
+    with pytest.raises(RunError, match="is a folder"):
+        of_an_array()[0].save(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"classes": 7},
+        {"classes": ["a", ["b"]]},
+        {"classes": None},
+        {"parts": 5},
+        {"parts": []},
+        {"parts": [{"shape": "x", "dtype": "float32"}]},
+        {"parts": [{"shape": [3]}]},
+        {"parts": [{"shape": [3], "dtype": "U3"}]},
+        {"epoch": "x"},
+        {"columns": {"names": 3}},
+    ],
+    ids=str,
+)
+def test_a_header_that_is_damaged_is_refused_with_the_name_of_the_file(tmp_path, change):
+    model, _ = of_a_table()
+    path = tmp_path / "m"
+    model.save(path)
+    with safe_open(path, framework="pt") as file:
+        header = json.loads(file.metadata()["apportion"])
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    save_file(tensors, path, {"apportion": json.dumps({**header, **change})})
+    with pytest.raises(RunError, match=rf"{path} has a damaged header: .*\n  Pass a file that"):
+        Model.load(path)
+    (entry,) = change
+    del header[entry]
+    save_file(tensors, path, {"apportion": json.dumps(header)})
+    if entry == "columns":
+        assert Model.load(path).columns is None
+    else:
+        with pytest.raises(RunError, match=f"damaged header: lacks '{entry}'"):
+            Model.load(path)
+
+
+def test_a_net_of_ones_own_must_be_given_and_be_the_one_that_was_trained(tmp_path):
+    model, x = of_an_array(device="cpu")
+    path = tmp_path / "m"
+    model.save(path)
+    with pytest.raises(RunError, match=r"none of apportion's.\n.*Model.load\(path, net=…\)"):
+        Model.load(path)
+    with pytest.raises(RunError, match=r"(?s)weights in .*m are those of another net: .*size mis"):
+        Model.load(path, net=nn.Linear(4, 2))
+    with pytest.raises(RunError, match="net cannot be called without arguments"):
+        Model.load(path, net=lambda bags: nn.Linear(3, 2))  # type: ignore[arg-type, misc]
+    with pytest.raises(RunError, match="net returned a list"):
+        Model.load(path, net=list)  # type: ignore[arg-type]
+    again = Model.load(path, net=lambda: nn.Linear(3, 2), device="cpu")
+    np.testing.assert_array_equal(again.predict_proba(x), model.predict_proba(x))
+
+
+def test_a_file_that_is_not_there_or_not_a_model_is_named(tmp_path):
+    with pytest.raises(RunError, match=r"gone does not exist.\n.*the folder of a run"):
+        Model.load(tmp_path / "gone")
+    (tmp_path / "text").write_text("hello")
+    with pytest.raises(RunError, match="text is damaged or cut short"):
+        Model.load(tmp_path / "text")
+    with pytest.raises(RunError, match="is not a run folder: it has no config"):
+        Model.load(tmp_path)
