@@ -42,7 +42,7 @@ if TYPE_CHECKING:  # the same names, as type checkers read them
     from apportion.runs.run import Run as Run
     from apportion.training.fit import fit as fit
     from apportion.training.history import History as History
-    from apportion.training.many import Job as Job
+    from apportion.training.job import Job as Job
     from apportion.training.many import fit_many as fit_many
 
 __version__ = "0.1.0"
@@ -58,7 +58,7 @@ _HOME = {
     "DataError": "errors",
     "FPL": "methods.pseudo_labels",
     "History": "training.history",
-    "Job": "training.many",
+    "Job": "training.job",
     "LLPClassifier": "estimator.classifier",
     "LLPVAT": "methods.vat",
     "Leader": "labels.leader",

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from apportion.bags.bags import Bags
-from apportion.errors import AssignmentError, BagError, ConfigError, RunError
+from apportion.errors import BagError, ConfigError, DataError, RunError
 from apportion.labels import leader as module
 from apportion.labels.assign import assign
 from apportion.labels.leader import (
@@ -440,9 +440,15 @@ def test_confidences_of_another_shape_or_type_are_refused(confidence):
         Leader(SMALL, eta=1).decide(confidence)
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_confidences_that_are_not_finite_are_refused(value):
-    confidence = confidence_of(SMALL)
-    confidence[3, 1] = value
-    with pytest.raises(AssignmentError, match="A network that has diverged returns NaN"):
-        Leader(SMALL, eta=1).decide(confidence)
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, -0.01, 1.01, 5])
+@pytest.mark.parametrize("accumulate", [True, False])
+def test_what_is_no_probability_is_refused_and_leaves_the_leader_as_it_was(value, accumulate):
+    leaders = [Leader(SMALL, eta=1, accumulate=accumulate) for _ in range(2)]
+    good = confidence_of(SMALL)
+    bad = good.copy()
+    bad[3, 1] = value
+    with pytest.raises(DataError, match=r"of instance 3 are \[.*\n.*not logits"):
+        leaders[0].decide(bad)
+    first, second = (leader.decide(good) for leader in leaders)
+    np.testing.assert_array_equal(first.labels, second.labels)
+    assert first.regret == second.regret

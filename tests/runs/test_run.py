@@ -264,6 +264,7 @@ def test_a_log_that_cannot_be_written_says_so(opened, monkeypatch):
         ("format = 2", "is not the configuration of a run"),
         ('format = 2\n[train]\nepochs = "3"\n[method]\nname = "x"', "is not the configuration"),
         ('format = 2\n[train]\nepochs = 3\n[method]\nform = "x"', "is not the configuration"),
+        ('format = 1\n[train]\nepochs = 3\n[method]\nclass = "x"', "of format version 1"),
         ('format = 9\n[train]\nepochs = 3\n[method]\nname = "x"', "of format version 9"),
     ],
 )

@@ -88,7 +88,9 @@ def test_paper_bags_refuse_another_file(tmp_path, kind):
         with file.open("wb") as opened:
             np.save(opened, np.zeros((2, 4), int))
     message = refused(paper, file, 4)
-    assert message.startswith(f"{file} {'is missing' if kind == 'missing' else 'cannot be read'}")
+    assert message.startswith(
+        f"{file} {'does not exist' if kind == 'missing' else 'cannot be read'}"
+    )
     assert "train_S and val_S" in message
 
 

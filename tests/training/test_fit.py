@@ -894,7 +894,7 @@ def test_patience_without_validation_is_refused():
     problem, remedy = refusal(ConfigError, network(), TRAIN, config=replace(CONFIG, patience=4))
     assert "patience is 4" in problem
     assert "no validation bags" in problem
-    assert "valid=" in remedy
+    assert "Hold out bags" in remedy
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,8 @@ from apportion.testing import toy_bags, toy_config, toy_net
 from apportion.training import many
 from apportion.training.fit import fit
 from apportion.training.history import History
-from apportion.training.many import Job, fit_many
+from apportion.training.job import Job
+from apportion.training.many import fit_many
 
 PATIENCE = 20  # seconds until a test that waits for another thread is given up
 NOISY = ("fpl", "pi-model", "llp-vat", "proportion-loss")
@@ -446,3 +447,18 @@ def test_an_interruption_within_a_job_is_told_like_any_other_error(separate_jobs
         fit_many(jobs)
     assert not isinstance(caught.value, ExceptionGroup)
     assert identical(jobs[3].net.state_dict(), separate_jobs[3].net.state_dict())
+
+
+def test_what_is_not_a_list_of_jobs_is_refused():
+    one = job()
+    with pytest.raises(ConfigError, match=r"jobs is a Job.\n.*fit trains a single net"):
+        fit_many(one)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"job 1 \(counted from 0\) is a dict.\n.*Job\(net"):
+        fit_many([one, {"net": one.net}])  # type: ignore[list-item]
+
+
+def test_jobs_with_one_run_folder_are_refused_without_talk_of_nets(tmp_path):
+    jobs = [job(run=tmp_path / "a") for _ in range(2)]
+    with pytest.raises(ConfigError, match="have the same run folder") as caught:
+        fit_many(jobs)
+    assert "deepcopy" not in str(caught.value)

@@ -74,8 +74,8 @@ def _dependencies() -> Iterator[Finding]:
     for name in _required():
         module = MODULES.get(name, name)
         try:
-            found = getattr(import_module(module), "__version__", "of unknown version")
-            yield Finding(name, "ok", str(found))
+            import_module(module)
+            yield Finding(name, "ok", metadata.version(name))
         except ModuleNotFoundError as error:
             missing = error.name != module
             found = f"needs {error.name}, which is not installed" if missing else "not installed"

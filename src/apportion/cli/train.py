@@ -157,8 +157,8 @@ def _check_free(out: Path | None, *, force: bool) -> None:
     if _is_filled(out) and not force:
         raise RunError(
             f"--out {out} holds a run already.",
-            f"Go on with it: apportion train --resume {out}; or pass another folder, or --force to "
-            "replace it.",
+            f"Go on with it: apportion train --resume {shlex.quote(str(out))}; or pass another "
+            "folder, or --force to replace it.",
         )
 
 
@@ -235,7 +235,9 @@ def _new_run(out: Path | None, *, force: bool) -> Iterator[Run]:
     If the run fails before its first epoch ends, all is left as it was: a run that it replaces is
     set aside until then.
     """
-    folder = _claimed() if out is None else Path(os.path.realpath(out))
+    folder = _claimed() if out is None else out
+    if folder.is_symlink() or folder.name in ("", ".."):  # what can be renamed is behind it
+        folder = Path(os.path.realpath(folder))
     aside = folder.with_name(f"{folder.name}.replaced")
     replaces = force and _is_filled(folder)
     made = out is None or replaces or not folder.exists()
@@ -247,7 +249,7 @@ def _new_run(out: Path | None, *, force: bool) -> Iterator[Run]:
             )
         with Run(folder).locked():  # which fails if somebody is training there
             folder.rename(aside)
-    run, is_ours = Run(folder if out is None or replaces else out), False
+    run, is_ours = Run(folder), False
     try:
         with run.locked():
             if _is_filled(folder):

@@ -173,7 +173,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if share.value:
             train, valid, overlap = whole.split(share.value, seed=seed)
             if overlap.shared_rows:
-                log.info("%s", overlap)
+                log.warning("%s", overlap)
         if not isinstance(X, Bags):  # columns are those of the training rows
             x, columns = encode_rows(rows, train.index)
             whole, train = whole.with_rows(x, columns), train.with_rows(x, columns)

@@ -43,7 +43,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from apportion.bags.bags import Bags
-from apportion.errors import RunError, must_be
+from apportion.errors import DataError, RunError, must_be
 from apportion.labels.assign import assign
 from apportion.labels.start import checked_labels, random_labels
 from apportion.metrics import accuracy
@@ -63,6 +63,7 @@ __all__ = [
 
 BLOCK = 16_384  # instances whose perturbation is drawn at a time; it defines the numbers
 PIECE = 131_072  # numbers that a thread computes at a time: they stay in its cache
+LARGEST = 1.001  # that a probability may be, for the rounding of narrow floats
 SHORT = 32  # classes; over so few numbers per row numpy reduces column by column faster
 
 Floats = NDArray[Any]
@@ -279,6 +280,14 @@ class Leader:
         if confidence.shape != self.total.shape or confidence.dtype.kind != "f":
             given = f"{confidence.dtype} of shape {confidence.shape}"
             raise must_be("confidence", f"floats of shape {self.total.shape}", given)
+        if not (confidence.min() >= 0 and confidence.max() <= LARGEST):  # nor are both of NaN
+            bad = np.argmax(~((confidence >= 0) & (confidence <= LARGEST)).all(axis=1))
+            raise DataError(
+                f"the confidences of instance {bad:,} are {confidence[bad].tolist()}, but "
+                "probabilities are from 0 to 1.",
+                "Pass probabilities, not logits. A net that has diverged returns NaN: lower its "
+                "learning rate.",
+            )
         where = self.bags.counts, self.bags.offsets
         costs = self._perturbed_totals(confidence)
         decided = assign(costs, *where, prices=self.prices, threads=self.threads)  # line 9: Eq. 6
@@ -305,9 +314,8 @@ class Leader:
         def add(start: int, stop: int) -> float:  # line 7; returns what the labels played cost
             rows = slice(start, stop)
             labels, total = self.labels[rows], self.total[rows]
-            with np.errstate(invalid="ignore"):  # what is not finite is refused by `assign`
-                latest = self.unlikelihood(confidence[rows].astype(np.float32, copy=False), labels)
-                total += latest
+            latest = self.unlikelihood(confidence[rows].astype(np.float32, copy=False), labels)
+            total += latest
             perturbed[rows] = total if self.accumulate else latest
             return float(latest.take(_places(labels, latest)).sum(dtype=np.float64))
 

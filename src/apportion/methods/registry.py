@@ -39,9 +39,10 @@ def method_named(method: str | Method) -> Method:
             f"Pass one of {', '.join(METHODS)}, or settings such as FPL(eta=1).",
         )
     if not isinstance(method, str):
-        if method.unit not in get_args(Unit):
+        unit = getattr(method, "unit", None)
+        if unit not in get_args(Unit):
             units = " or ".join(map(repr, get_args(Unit)))
-            raise must_be(f"the unit of {type(method).__name__}", units, method.unit)
+            raise must_be(f"the unit of {type(method).__name__}", units, unit)
         return method
     if method not in METHODS:
         raise ConfigError(f"there is no method {method!r}.", suggestion(method, METHODS))

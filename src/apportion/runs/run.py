@@ -108,21 +108,23 @@ class Run:
         """
         if not self.config.is_file():
             there = "is not a run folder: it has no config.toml"
-            found = there if self.folder.is_dir() else "is missing"
+            found = there if self.folder.is_dir() else "does not exist"
+            found = "is a file, not a folder" if self.folder.is_file() else found
             raise RunError(f"{self.folder} {found}.", remedy)
         read = read_toml(self.config, RunError, remedy)
-        try:
-            is_one = read["train"]["epochs"] >= 1 and "name" in read["method"] and "format" in read
-        except (KeyError, TypeError):
-            is_one = False
-        if not is_one:
-            raise RunError(f"{self.config} is not the configuration of a run.", remedy)
-        if read["format"] != FORMAT_VERSION:
+        version = read.get("format")
+        if isinstance(version, int) and version != FORMAT_VERSION:
             raise RunError(
-                f"{self.config} is of format version {read['format']}; this apportion reads "
+                f"{self.config} is of format version {version}; this apportion reads "
                 f"{FORMAT_VERSION}.",
                 "Use the version of apportion that wrote it.",
             )
+        try:
+            is_one = read["train"]["epochs"] >= 1 and "name" in read["method"]
+        except (KeyError, TypeError):
+            is_one = False
+        if not is_one or version is None:
+            raise RunError(f"{self.config} is not the configuration of a run.", remedy)
         return read
 
     @contextmanager

@@ -37,7 +37,7 @@ def paper(file: str | os.PathLike[str], size: int) -> tuple[Ints, Ints]:
     """
     remedy = "Pass the .npz that has the arrays train_S and val_S."
     if not Path(file).is_file():
-        raise DataError(f"{file} is missing.", remedy)
+        raise DataError(f"{file} does not exist.", remedy)
     try:
         # numpy would leave a file that it cannot read open.
         with Path(file).open("rb") as opened:

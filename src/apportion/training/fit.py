@@ -18,7 +18,6 @@ from collections.abc import Callable
 from os import PathLike
 from typing import Any
 
-import torch
 from torch import nn
 
 from apportion.bags.bags import Bags
@@ -26,11 +25,10 @@ from apportion.config import TrainConfig
 from apportion.engine.batches import Shelf
 from apportion.engine.device import device_for, own_stream, own_threads
 from apportion.methods.base import Method
-from apportion.methods.registry import method_named
 from apportion.runs.run import Run
 from apportion.training.archive import Archive
-from apportion.training.checks import check_types
 from apportion.training.history import History
+from apportion.training.job import Job
 from apportion.training.progress import Stopwatch, brief, progress_bars, readable
 from apportion.training.session import Session
 
@@ -94,41 +92,18 @@ def fit(
     True
     """
     config = TrainConfig() if config is None else config
-    check_types(net, config, train, valid, test)
+    job = Job(net, train, valid, test, method=method, config=config, run=run, on_epoch=on_epoch)
     with progress_bars([config.epochs], progress) as (show,):
-        return train_one(
-            net,
-            train,
-            valid,
-            test,
-            method,
-            config,
-            device=device_for(config.device),
-            run=run,
-            on_epoch=on_epoch,
-            show=show,
-        )
+        return train_one(job, show)
 
 
 def train_one(
-    net: nn.Module,
-    train: Bags,
-    valid: Bags | None,
-    test: Bags | None,
-    method: str | Method,
-    config: TrainConfig,
-    *,
-    device: torch.device,
-    run: str | PathLike[str] | Run | None,
-    on_epoch: Callable[[dict[str, Any], nn.Module], None] | None,
-    show: Callable[[int, str], None],
-    shelf: Shelf | None = None,
-    name: str = "",
+    job: Job, show: Callable[[int, str], None], *, shelf: Shelf | None = None, name: str = ""
 ) -> History:
     """Train one net, with data that other trainings may share, and a name for the log."""
-    archive = Archive(run)
+    config, archive, device = job.config, Archive(job.run), device_for(job.config.device)
     with archive.opened(), own_threads(config.threads or archive.threads), own_stream(device):
-        session = Session(net, train, valid, test, method_named(method), config, device, shelf)
+        session = Session(job, device, shelf)
         if not archive.resume(session):
             session.begin()
 
@@ -152,13 +127,15 @@ def train_one(
 
             log.info("%s%s", name, readable(record, config.epochs))
             show(epoch, name + brief(record))
-            if on_epoch is not None:
+            if job.on_epoch is not None:
                 try:
-                    on_epoch(copy.deepcopy(record), net)
+                    job.on_epoch(copy.deepcopy(record), job.net)
                 except KeyboardInterrupt:  # between epochs a run can be left as it is
                     archive.save_checkpoint(session)
                     raise
 
         history = session.finish()
         archive.save_models(session)
+    if job.on_end is not None:
+        job.on_end(history)
     return history

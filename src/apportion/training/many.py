@@ -9,53 +9,25 @@ from __future__ import annotations
 
 import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import KW_ONLY, dataclass, field
-from os import PathLike
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from apportion.bags.bags import Bags
-from apportion.config import TrainConfig
 from apportion.engine.batches import Shelf
 from apportion.engine.device import MOST_RUNS, device_for, own_threads
 from apportion.errors import ConfigError, must_be
-from apportion.methods.base import Method
 from apportion.runs.run import Run
-from apportion.training.checks import check_types
 from apportion.training.fit import train_one
 from apportion.training.history import History
+from apportion.training.job import Job
 from apportion.training.progress import progress_bars
 
-__all__ = ["Job", "fit_many"]
-
-
-@dataclass(frozen=True, eq=False)
-class Job:
-    """One training of `fit_many`: the arguments of `fit`, and what to do at its end.
-
-    On a GPU `on_epoch` and `on_end` are called in the job's thread, and must not wait for the whole
-    device (`torch.cuda.synchronize`), which would disturb a job that is being recorded.
-    """
-
-    net: nn.Module
-    train: Bags
-    valid: Bags | None = None
-    test: Bags | None = None
-    _: KW_ONLY
-    method: str | Method = "fpl"
-    config: TrainConfig = field(default_factory=TrainConfig)
-    run: str | PathLike[str] | Run | None = None
-    on_epoch: Callable[[dict[str, Any], nn.Module], None] | None = None
-    on_end: Callable[[History], None] | None = None  # called once the run folder is complete
-
-    def __post_init__(self) -> None:
-        """Check that everything is what `fit` takes."""
-        check_types(self.net, self.config, self.train, self.valid, self.test)
+__all__ = ["fit_many"]
 
 
 def fit_many(
@@ -89,14 +61,17 @@ def fit_many(
     Examples
     --------
     >>> import numpy as np
-    >>> from apportion.nets.build import build_net
+    >>> from apportion import Bags, TrainConfig, build_net
     >>> x = np.random.default_rng(0).normal(size=(60, 2)).astype(np.float32)
     >>> bags = Bags.from_rows(x, np.arange(60) % 3, {0: [0.5, 0.5], 1: [0.2, 0.8], 2: [1, 0]})
     >>> fit_many([Job(build_net("mlp", bags), bags, config=TrainConfig(epochs=n)) for n in (2, 3)])
     [History(2 epochs, no selection), History(3 epochs, no selection)]
     """
+    if isinstance(jobs, Job):
+        raise ConfigError("jobs is a Job.", "Pass a list of jobs; fit trains a single net.")
     if not 1 <= at_once <= MOST_RUNS:
         raise must_be("at_once", f"an integer from 1 to {MOST_RUNS}", at_once)
+    jobs = list(jobs)
     _check_apart(jobs)
     devices = [device_for(job.config.device) for job in jobs]
     shelves = {device: Shelf() for device in devices}
@@ -117,23 +92,9 @@ def fit_many(
         if stop.is_set():
             raise KeyboardInterrupt
         try:
-            history = train_one(
-                job.net,
-                job.train,
-                job.valid,
-                job.test,
-                job.method,
-                job.config,
-                device=devices[number],
-                run=job.run,
-                on_epoch=on_epoch,
-                show=shows[number],
-                shelf=shelves[devices[number]],
-                name=f"job {number} · ",
-            )
-            if job.on_end is not None:
-                job.on_end(history)
-            return history
+            watched = replace(job, on_epoch=on_epoch)
+            shelf = shelves[devices[number]]
+            return train_one(watched, shows[number], shelf=shelf, name=f"job {number} · ")
         except BaseException as error:
             traceback.clear_frames(error.__traceback__)  # which hold the job's memory on the GPU
             raise
@@ -160,15 +121,21 @@ def fit_many(
 
 
 def _check_apart(jobs: Sequence[Job]) -> None:
-    """Check that no two jobs write to the same net or the same folder."""
+    """Check that all are jobs, and that no two write to the same net or the same folder."""
     seen: dict[Any, int] = {}
     for number, job in enumerate(jobs):
+        if not isinstance(job, Job):
+            raise ConfigError(
+                f"job {number} (counted from 0) is a {type(job).__name__}.",
+                "Pass a list of Job(net, train, …), which takes the arguments of fit.",
+            )
         folder = job.run.folder if isinstance(job.run, Run) else job.run
         run = None if folder is None else Path(folder).resolve()
         weights = [("weights", id(weight)) for weight in job.net.parameters()]
         for what, key in (*weights, ("run folder", run)):
             if key is not None and seen.setdefault(key, number) != number:
+                copies = ": copy.deepcopy copies a net" if what == "weights" else ""
                 raise ConfigError(
                     f"jobs {seen[key]} and {number} have the same {what}.",
-                    "Every job needs its own: copy.deepcopy copies a net.",
+                    f"Every job needs its own{copies}.",
                 )

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from apportion.bags.bags import Bags
-from apportion.config import TrainConfig
 from apportion.engine.batches import Instances, Shelf, place
 from apportion.engine.device import precision_for, stream_for
 from apportion.engine.generators import OwnGenerators
 from apportion.engine.step import Mode, Stepper
 from apportion.errors import RunError
-from apportion.methods.base import Method, Supervision
+from apportion.methods.base import Supervision
+from apportion.methods.registry import method_named
 from apportion.metrics import accuracy, proportion_error
 from apportion.nets.augment import augmented
 from apportion.nets.build import move_to
@@ -24,6 +24,7 @@ from apportion.runs.evaluation import Evaluation
 from apportion.training.checks import check_batch, check_input
 from apportion.training.evaluate import evaluate
 from apportion.training.history import History
+from apportion.training.job import Job
 
 log = logging.getLogger("apportion")
 
@@ -36,21 +37,12 @@ WORTH_COMPILING = 50_000  # steps that together save the time of compiling
 class Session:
     """One training."""
 
-    def __init__(
-        self,
-        net: nn.Module,
-        train: Bags,
-        valid: Bags | None,
-        test: Bags | None,
-        method: Method,
-        config: TrainConfig,
-        device: torch.device,
-        shelf: Shelf | None = None,
-    ) -> None:
-        check_input(net, config, train, valid, test)
-        self.net, self.method, self.config, self.device = net, method, config, device
+    def __init__(self, job: Job, device: torch.device, shelf: Shelf | None = None) -> None:
+        self.net, self.config, self.device = job.net, job.config, device
+        self.train, self.valid, self.test = job.train, job.valid, job.test
+        self.method, config = method_named(job.method), job.config
+        check_input(self.net, config, self.train, self.valid, self.test)
         self.precision = precision_for(config.precision, self.device)
-        self.train, self.valid, self.test = train, valid, test
         self.history = History()
         self.selected: Weights = {}  # of the selected epoch
         self.last: Weights = {}  # of the last one, when training has ended

@@ -32,7 +32,8 @@ from apportion.study.reproduce.paper import Cell, Paper
 from apportion.study.reproduce.schedule import duration, next_group, predicted
 from apportion.study.results import provenance
 from apportion.training.history import History
-from apportion.training.many import Job, fit_many
+from apportion.training.job import Job
+from apportion.training.many import fit_many
 
 __all__ = ["READERS", "run"]
 

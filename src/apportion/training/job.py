@@ -1,0 +1,43 @@
+"""A `Job`: one training, as a value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, field
+from os import PathLike
+from typing import Any
+
+from torch import nn
+
+from apportion.bags.bags import Bags
+from apportion.config import TrainConfig
+from apportion.methods.base import Method
+from apportion.runs.run import Run
+from apportion.training.checks import check_types
+from apportion.training.history import History
+
+__all__ = ["Job"]
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """One training, for `fit_many`: the arguments of `fit`, and what to do at its end.
+
+    On a GPU `on_epoch` and `on_end` are called in the job's thread, and must not wait for the whole
+    device (`torch.cuda.synchronize`), which would disturb a job that is being recorded.
+    """
+
+    net: nn.Module
+    train: Bags
+    valid: Bags | None = None
+    test: Bags | None = None
+    _: KW_ONLY
+    method: str | Method = "fpl"
+    config: TrainConfig = field(default_factory=TrainConfig)
+    run: str | PathLike[str] | Run | None = None
+    on_epoch: Callable[[dict[str, Any], nn.Module], None] | None = None
+    on_end: Callable[[History], None] | None = None  # called once the run folder is complete
+
+    def __post_init__(self) -> None:
+        """Check that everything is what `fit` takes."""
+        check_types(self.net, self.config, self.train, self.valid, self.test)
