@@ -141,7 +141,7 @@ def test_two_ways_of_holding_out_are_one_too_many(tmp_path):
         (["ALL", "--validation", "1.5"], "validation must be", "from 0 to below 1"),
         (["ALL", "--preset", "papre"], "no preset 'papre'", "Did you mean 'paper'?"),
         (["ALL", "--exclude", "idd"], "no column 'idd'", "Did you mean 'id'?"),
-        (["ALL", "--size", "8x8"], "size is given, but no images", "Pass images"),
+        (["ALL", "--size", "8x8"], "size is given, but no images", "Pass --images"),
         (["ALL", "--resume", "runs/a"], "--resume goes on", "Leave it out"),
         (["--resume", "."], "is not a run folder", "apportion train"),
         ([], "neither rows nor a configuration", "apportion train rows.csv"),
