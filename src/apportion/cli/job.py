@@ -213,7 +213,7 @@ def job_of_run(run: Run) -> Job:
     """Return the job that a run was started with, to go on with it."""
     if "data" not in run.settings():
         raise RunError(
-            f"{run.folder} was not started by apportion train: its config.toml has no [data].",
+            f"{run.folder} was not started by apportion train: {run.config.name} has no [data].",
             "Go on as it was started: call fit again with the same bags, and run= this folder.",
         )
     return Job.from_toml(run.config, {})

@@ -9,6 +9,7 @@ from typing import Any
 
 from apportion.errors import count
 from apportion.report.read import SETS, RunRead
+from apportion.runs.run import Run
 
 PHASES = {
     "train": "training",
@@ -182,8 +183,8 @@ def notices(run: RunRead) -> list[tuple[str, str]]:
         done = f"Not finished: {run.epochs:,} of {run.epochs_wanted:,} epochs."
         found.append((done + again, resume))
     elif not run.evaluations:
-        missing = "All epochs are done, but evaluation.safetensors is missing: bags and instances "
-        found.append((f"{missing}cannot be shown.", resume))
+        missing = f"All epochs are done, but {Run(run.folder).evaluation.name} is missing: "
+        found.append((f"{missing}bags and instances cannot be shown.", resume))
     return [*found, *((text, "") for text in _cautions(run))]
 
 
@@ -207,7 +208,7 @@ def commands(run: RunRead) -> list[tuple[str, str]]:
     if not run.by_command:
         return []
     folder = shlex.quote(str(run.folder))
-    config = shlex.quote(str(run.folder / "config.toml"))
+    config = shlex.quote(str(Run(run.folder).config))
     found = [
         ("train again, in another folder", f"apportion train {config} --out runs/again"),
         ("write this page again", f"apportion report {folder} --force"),

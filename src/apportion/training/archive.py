@@ -144,7 +144,7 @@ class Archive:
             what = "a trained model" if run.model.exists() else f"a log of {logged} epochs"
             raise RunError(
                 f"{run.folder} has {what}, but no checkpoint to go on from.",
-                "Put checkpoint.safetensors back, or train in another folder.",
+                f"Put {run.checkpoint.name} back, or train in another folder.",
             )
         run.rewind(0)
         resolved = {
