@@ -26,6 +26,7 @@ from apportion.nets.build import build_net, from_recipe
 from apportion.runs.run import Run
 from apportion.training import checkpoint
 from apportion.training.fit import fit
+from apportion.training.history import History
 
 METHODS = ("fpl", "proportion-loss")
 CONFIG = TrainConfig(epochs=6, batch_size=32, learning_rate=0.02, device="cpu", threads=1)
@@ -1084,3 +1085,9 @@ def test_a_number_that_no_epoch_has_is_refused_by_those_there_are():
     history = fit(network(), TRAIN, method="proportion-loss", config=replace(CONFIG, epochs=1))
     with pytest.raises(KeyError, match="'changed' is not in the records, which have epoch, loss"):
         history["changed"]
+
+
+def test_the_selected_record_is_of_the_best_epoch_or_else_the_last():
+    records = [{"epoch": 1, "loss": 3.0}, {"epoch": 2, "loss": 1.0}, {"epoch": 3, "loss": 2.0}]
+    for best, wanted in ((1, 3.0), (2, 1.0), (3, 2.0), (None, 2.0)):
+        assert History(records, best_epoch=best).selected["loss"] == wanted

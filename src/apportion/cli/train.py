@@ -305,7 +305,7 @@ def _stopped(run: Run, epochs: int) -> str:
 
 def _told(run: Run, history: History, source: Source) -> str:
     """Return a summary of the result, and the next commands."""
-    record = history.records[(history.best_epoch or history.n_epochs) - 1]
+    record = history.selected
     if history.best_epoch is None:
         chosen = f"Epoch {history.n_epochs}, the last, is kept: no bags were held out to select by."
     else:

@@ -126,7 +126,7 @@ class Archive:
         history, train = session.history, session.train
         about = plain_names(train.classes), describe_parts(train)
         for path, weights, epoch in (
-            (self.run.model, session.selected, history.best_epoch or history.n_epochs),
+            (self.run.model, session.selected, history.selected["epoch"]),
             (self.run.last, session.last, history.n_epochs),
         ):
             model = Model(session.net, *about, columns=train.columns, epoch=epoch)

@@ -178,7 +178,7 @@ def _job(
 
     def on_end(history: History) -> None:
         records = history.records
-        best, last = records[(history.best_epoch or 0) - 1], records[-1]
+        best, last = history.selected, records[-1]
         lengths = [sum(record["seconds"].values()) for record in records]
         earlier = sum(lengths[: len(lengths) - len(ends)])  # epochs of a process that was killed
         # How many cells ran beside those is not known: they count as these do.
