@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apportion.errors import count
+from apportion.metrics import proportion_error, total_variation
 from apportion.report.drawing import (
     BOTTOM,
     MUTED,
@@ -47,15 +48,9 @@ class Worst(NamedTuple):
     predicted: float
 
 
-def variations(evaluation: Evaluation) -> Floats:
-    """Return the total variation of given and predicted proportions, one value per bag."""
-    found: Floats = np.abs(evaluation.given - evaluation.predicted).sum(axis=1) / 2
-    return found
-
-
 def worst(evaluation: Evaluation, classes: Sequence[str], most: int = 8) -> list[Worst]:
     """List the bags of largest total variation, the worst first."""
-    far = np.nan_to_num(variations(evaluation))
+    far = np.nan_to_num(total_variation(evaluation.given, evaluation.predicted))
     found = []
     for bag in np.argsort(-far, kind="stable")[:most].tolist():
         given, predicted = evaluation.given[bag].tolist(), evaluation.predicted[bag].tolist()
@@ -81,7 +76,7 @@ def bag_chart(name: str, of: str, evaluation: Evaluation, classes: Sequence[str]
         for c in range(n_classes if coloured else 1):
             _dots(axes, c, *((given[:, c], predicted[:, c]) if coloured else (given, predicted)))
         _name(axes, named)
-        error = float(variations(evaluation)[whole].mean()) if n_bags else 0.0
+        error = proportion_error(given, predicted) if n_bags else 0.0
         text = (
             f"Predicted against given proportions of {count(n_bags, f'{SETS[of]} bag')} and "
             f"{count(n_classes, 'class')}. Mean total variation {error:.4f}."
