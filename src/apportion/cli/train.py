@@ -15,7 +15,7 @@ import typer
 from apportion.cli.job import Job, Learning, Prepared, job_of_run
 from apportion.cli.options import listed, options_of, takes
 from apportion.cli.source import Source
-from apportion.cli.terminal import interruptible, log_shown
+from apportion.cli.terminal import INTERRUPTED, interruptible, log_shown
 from apportion.config import TrainConfig
 from apportion.errors import ConfigError, RunError
 from apportion.runs.run import Run
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["train"]
 
-INTERRUPTED = 130  # the exit code of what Ctrl-C has ended
 RUN = "The run"
 # The options of TrainConfig that are flags, and what the plan makes of some of them.
 TRAIN = ("epochs", "batch_size", "learning_rate", "weight_decay", "augment", "patience")
