@@ -67,12 +67,12 @@ class PiConsistency(Proportions):
         super().__init__()
         self.method = method
 
-    def instance_loss(self, model: nn.Module, batch: Batch, logits: Tensor) -> Tensor:
+    def instance_loss(self, net: nn.Module, batch: Batch, logits: Tensor) -> Tensor:
         """Return the weighted consistency, averaged over the instances."""
-        prepare, network = parts(model)
+        prepare, network = parts(net)
         x = prepare(*batch.x)
         check_perturbable(x)
-        with torch.no_grad(), frozen_statistics(model):
+        with torch.no_grad(), frozen_statistics(net):
             noisy = (_with_noise(part, self.method.std) for part in x)
             other: Tensor = network(*noisy).float().softmax(dim=1)
         distance = (logits.softmax(dim=1) - other).square().sum(dim=1).mean()

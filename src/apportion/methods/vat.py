@@ -81,13 +81,13 @@ class AdversarialConsistency(Proportions):
         super().__init__()
         self.method = method
 
-    def instance_loss(self, model: nn.Module, batch: Batch, logits: Tensor) -> Tensor:
+    def instance_loss(self, net: nn.Module, batch: Batch, logits: Tensor) -> Tensor:
         """Return the weighted divergence, averaged over the instances."""
-        prepare, network = parts(model)
+        prepare, network = parts(net)
         x = tuple(part.detach() for part in prepare(*batch.x))
         check_perturbable(x)
         own = logits.detach().softmax(dim=1)
-        with frozen_statistics(model):
+        with frozen_statistics(net):
             change = [_unit(torch.randn_like(p)) if p.is_floating_point() else None for p in x]
             for _ in range(self.method.iterations):
                 change = self._steepest(network, x, change, own)

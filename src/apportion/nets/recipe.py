@@ -15,7 +15,7 @@ from apportion.nets.measure import MOST_CATEGORIES
 
 Nets = Mapping[str, Callable[..., Any]]
 
-REMEDY = "Pass the unchanged recipe of a model that build_net returned."
+REMEDY = "Pass the unchanged recipe of a net that build_net returned."
 
 
 def check_name(name: str, nets: Nets) -> None:
