@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from apportion.cli.job import Job, Learning, Prepared, job_of_run
+from apportion.cli.job import Learning, Prepared, TrainJob, job_of_run
 from apportion.cli.options import listed, options_of, takes
 from apportion.cli.source import Source
 from apportion.cli.terminal import INTERRUPTED, interruptible, log_shown
@@ -111,9 +111,9 @@ def train(
         )
     else:
         if source.suffix.lower() == ".toml":
-            job = Job.from_toml(source, given)
+            job = TrainJob.from_toml(source, given)
         else:
-            job = Job(Source(str(source), **given))
+            job = TrainJob(Source(str(source), **given))
         job = job.changed(sections)
         _check_free(out, force=force)
     before = None if resume is None else Run(resume)
@@ -170,7 +170,7 @@ def _is_filled(folder: Path) -> bool:
 
 
 def _train(
-    job: Job, out: Path | None, before: Run | None, *, force: bool, tensorboard: bool
+    job: TrainJob, out: Path | None, before: Run | None, *, force: bool, tensorboard: bool
 ) -> None:
     """Train in a new folder or go on with the run before, and report the result."""
     from apportion.training.fit import fit

@@ -32,7 +32,7 @@ from apportion.bags.bags import Bags
 from apportion.engine.batches import Batch, Unit
 from apportion.engine.step import frozen_statistics
 from apportion.errors import must_be
-from apportion.methods.pi_model import check_perturbable, check_settings, ramp
+from apportion.methods.pi_model import check_not_negative, check_perturbable, ramp
 from apportion.methods.proportion_loss import Proportions
 from apportion.nets.normalized import parts
 
@@ -65,7 +65,7 @@ class LLPVAT:
 
     def __post_init__(self) -> None:
         """Check the settings."""
-        check_settings(epsilon=self.epsilon, xi=self.xi, weight=self.weight, ramp=self.ramp)
+        check_not_negative(epsilon=self.epsilon, xi=self.xi, weight=self.weight, ramp=self.ramp)
         if not isinstance(self.iterations, Integral) or self.iterations < 1:
             raise must_be("iterations", "an integer ≥ 1", self.iterations)
 

@@ -131,7 +131,7 @@ def on_cpu(net: nn.Module) -> nn.Module:
     return copied
 
 
-class Trial(NamedTuple):
+class Reference(NamedTuple):
     """A batch, the probabilities that torch computes, and by how much others may differ."""
 
     batch: tuple[Tensor, ...]
@@ -139,7 +139,7 @@ class Trial(NamedTuple):
     allowed: float
 
 
-def try_on(net: nn.Module, batch: tuple[Tensor, ...], n_classes: int) -> Trial:
+def try_on(net: nn.Module, batch: tuple[Tensor, ...], n_classes: int) -> Reference:
     """Check that a net takes a batch, and returns one logit per class."""
     shapes = " and ".join(f"{tuple(x.shape)} {str(x.dtype).removeprefix('torch.')}" for x in batch)
     try:
@@ -157,7 +157,7 @@ def try_on(net: nn.Module, batch: tuple[Tensor, ...], n_classes: int) -> Trial:
             "Pass the classes that it was trained on, in their order.",
         )
     allowed = max(TOLERANCE, min(DIGITS * float(logits.abs().max()), LOOSEST))
-    return Trial(batch, logits.softmax(dim=1), allowed)
+    return Reference(batch, logits.softmax(dim=1), allowed)
 
 
 def graph_of(net: nn.Module, instances: Instances) -> Any:

@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from apportion.errors import count
-from apportion.report.read import SETS, RunRead
+from apportion.report.read import SET_NAMES, RunRead
 from apportion.runs.run import Run
 
 PHASES = {
@@ -168,8 +168,8 @@ def _of_result(run: RunRead) -> Iterator[str]:
         if guess is not None:
             mean = "Predicting the mean of the training bags for every bag"
             yield f"{mean} would have an error of {guess:.4f}."
-    known = {of: run.accuracy(of) for of in SETS}
-    told = [f"{percent(a)} on the {SETS[of]} bags" for of, a in known.items() if a is not None]
+    known = {of: run.accuracy(of) for of in SET_NAMES}
+    told = [f"{percent(a)} on the {SET_NAMES[of]} bags" for of, a in known.items() if a is not None]
     if told:
         yield f"Accuracy on single instances: {listed(told)}."
 
