@@ -23,8 +23,8 @@ from apportion.errors import BagError, ConfigError, RunError
 from apportion.methods.base import Supervision
 from apportion.methods.pseudo_labels import FPL
 from apportion.nets.build import build_net, from_recipe
+from apportion.runs.header import read_header
 from apportion.runs.run import Run
-from apportion.training import checkpoint
 from apportion.training.fit import fit
 from apportion.training.history import History
 
@@ -1019,7 +1019,7 @@ def test_a_saved_model_says_how_to_make_it_again(tmp_path):
     bags = Bags.from_rows(np.ones((6, 2), np.float32), [0, 0, 1, 1, 2, 2], truth=[5, 7] * 3)
     model = build_net("mlp", bags, hidden=[3])
     fit(model, bags, config=CONFIG, run=tmp_path)
-    _, about = checkpoint.load(tmp_path / "model.safetensors", "model")
+    about = read_header(tmp_path / "model.safetensors", "model")
     assert about["classes"] == [5, 7]
     assert about["parts"] == [{"shape": [2], "dtype": "float32"}]
     again = from_recipe(about["recipe"])

@@ -43,7 +43,7 @@ class Archive:
             return
         with self.run.locked():
             if self.run.checkpoint.exists():
-                self.saved = checkpoint.load(self.run.checkpoint, "checkpoint")
+                self.saved = checkpoint.load(self.run)
             yield
 
     @property
@@ -117,7 +117,7 @@ class Archive:
             "identity": self.identity,
             "columns": None if session.train.columns is None else session.train.columns.to_dict(),
         }
-        checkpoint.save(self.run, self.run.checkpoint, "checkpoint", tensors, scalars)
+        checkpoint.save(self.run, tensors, scalars)
 
     def save_models(self, session: Session) -> None:
         """Save the selected and the last model, and the evaluation of the selected one."""
