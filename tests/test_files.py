@@ -4,9 +4,12 @@ import os
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors import SafetensorError
+from safetensors.numpy import save_file
 
 from apportion.errors import ConfigError, DataError, RunError
 from apportion.files import append_line, as_toml, check_free, read_lines, read_toml, replacing
@@ -243,3 +246,11 @@ def test_a_file_that_is_no_toml_is_named(tmp_path, content):
         path.write_bytes(content)
     with pytest.raises(ConfigError, match=r"a\.toml"):
         read_toml(path)
+
+
+def test_what_safetensors_could_not_write_is_named(tmp_path):
+    told = r"a cannot be written: .*No such file or directory"
+    with pytest.raises(DataError, match=told) as refused, replacing(tmp_path / "a"):
+        save_file({"a": np.zeros(1)}, tmp_path / "missing" / "b")
+    assert isinstance(refused.value.__cause__, SafetensorError)
+    assert not [*tmp_path.iterdir()]

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apportion.metrics import accuracy, bag_means, proportion_error
+from apportion.metrics import accuracy, bag_means, proportion_error, total_variation
 
 
 def random_bags(seed, n_bags=7, n_classes=4, largest=9):
@@ -92,3 +92,9 @@ def test_tensors_are_measured_as_arrays_are():
     assert found == accuracy(ours, theirs)
     tensors = torch.from_numpy(given_), torch.from_numpy(confidence[: len(given_)])
     assert proportion_error(*tensors) == pytest.approx(proportion_error(given_, tensors[1].numpy()))
+
+
+def test_total_variation_is_of_each_bag():
+    given_ = np.array([[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.2, 0.3, 0.5]])
+    predicted = np.array([[0.0, 0.5, 0.5], [0.5, 0.5, 0.0], [0.3, 0.3, 0.4]])
+    np.testing.assert_allclose(total_variation(given_, predicted), [1.0, 0.0, 0.1], atol=1e-12)

@@ -6,7 +6,7 @@ import pytest
 from apportion.bags.bags import Bags
 from apportion.config import PRESETS
 from apportion.errors import ConfigError
-from apportion.plan import Choice, held_out_share, kind_of, make_plan
+from apportion.plan import Choice, held_out_share, kind_of_instances, make_plan
 
 SHARE = Choice(0.0, "not asked for")
 
@@ -39,10 +39,10 @@ def test_epochs_have_a_least_number():
 )
 def test_the_net_follows_from_what_instances_are(shape, kind, net):
     bags = bags_of(4, shape)
-    assert kind_of(bags) == kind
+    assert kind_of_instances(bags) == kind
     assert make_plan(bags, validation=SHARE).net.value == net
     assert kind.rstrip("s") in make_plan(bags, validation=SHARE).net.reason
-    assert kind_of(Bags.from_rows(None, ["a"], {"a": [1.0]})) == "table"
+    assert kind_of_instances(Bags.from_rows(None, ["a"], {"a": [1.0]})) == "table"
 
 
 def test_what_is_given_wins_and_says_so():

@@ -11,14 +11,13 @@ from __future__ import annotations
 import inspect
 import math
 import re
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from numbers import Integral, Real
 from typing import Any, Literal, NamedTuple
 
 from apportion.errors import ConfigError, must_be, suggestion
-from apportion.files import as_toml
+from apportion.files import as_toml, parse_toml
 
 __all__ = ["PRESETS", "Rule", "TrainConfig", "help_texts"]
 
@@ -215,11 +214,7 @@ class TrainConfig:
     @classmethod
     def from_toml(cls, text: str) -> TrainConfig:
         """Read what `to_toml` wrote, options written by hand, or the config.toml of a run."""
-        try:
-            read = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
-            problem = f"the configuration is not valid TOML: {error}."
-            raise ConfigError(problem, "Correct it.") from error
+        read = parse_toml(text, "the configuration")
         return cls.from_dict(read.get("train", read))
 
     def to_toml(self) -> str:

@@ -15,12 +15,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
+
 from apportion.errors import ApportionError, ConfigError, DataError, Option
 
 __all__ = [
     "append_line",
     "as_toml",
     "check_free",
+    "parse_toml",
     "read_lines",
     "read_toml",
     "remove_unfinished",
@@ -29,25 +32,25 @@ __all__ = [
 ]
 
 UNFINISHED = ".new"  # the end of the names of files that are not complete yet
-MAKE_ROOM = "Pass a path in an existing folder that you may write to and that has space left."
+PASS_A_PATH = "Pass a path in an existing folder that you may write to and that has space left."
 
 
 @contextmanager
 def writing(
-    path: Path, error: type[ApportionError] = DataError, remedy: str = MAKE_ROOM
+    path: Path, error: type[ApportionError] = DataError, remedy: str = PASS_A_PATH
 ) -> Iterator[None]:
     """Turn errors of the operating system while a file is written into one that names the file."""
     try:
         yield
-    except OSError as cause:
+    except (OSError, SafetensorError) as cause:  # safetensors has what the system said in its text
         kept = " The old content is intact." if path.is_file() else ""
-        problem = f"{path} cannot be written: {cause.strerror or cause}.{kept}"
+        problem = f"{path} cannot be written: {getattr(cause, 'strerror', None) or cause}.{kept}"
         raise error(problem, remedy) from cause
 
 
 @contextmanager
 def replacing(
-    path: Path, error: type[ApportionError] = DataError, remedy: str = MAKE_ROOM
+    path: Path, error: type[ApportionError] = DataError, remedy: str = PASS_A_PATH
 ) -> Iterator[Path]:
     """Yield a path to write to, and put what was written in the place of `path` in one step.
 
@@ -154,11 +157,23 @@ def read_toml(
 ) -> dict[str, Any]:
     """Read a TOML file."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except ValueError as cause:
-        raise error(f"{path} is not valid TOML: {cause}.", remedy) from cause
+        content = path.read_bytes()
     except OSError as cause:
         raise error(f"{path} cannot be read: {cause.strerror or cause}.", remedy) from cause
+    return parse_toml(content, str(path), error, remedy)
+
+
+def parse_toml(
+    content: str | bytes,
+    what: str,
+    error: type[ApportionError] = ConfigError,
+    remedy: str = "Correct it.",
+) -> dict[str, Any]:
+    """Read TOML that is in memory; an error calls it `what`."""
+    try:
+        return tomllib.loads(content if isinstance(content, str) else content.decode())
+    except ValueError as cause:
+        raise error(f"{what} is not valid TOML: {cause}.", remedy) from cause
 
 
 def as_toml(values: Mapping[str, Any]) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["accuracy", "bag_means", "proportion_error"]
+__all__ = ["accuracy", "bag_means", "proportion_error", "total_variation"]
 
 
 def bag_means(confidence: NDArray[Any], offsets: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -34,6 +34,17 @@ def bag_means(confidence: NDArray[Any], offsets: NDArray[np.int64]) -> NDArray[n
     return means
 
 
+def total_variation(given: Any, predicted: Any) -> Any:
+    """Compute the share of each bag that is wrong, of given and predicted proportions (n, C).
+
+    Examples
+    --------
+    >>> total_variation(np.array([[0.5, 0.5], [1.0, 0.0]]), np.array([[0.5, 0.5], [0.75, 0.25]]))
+    array([0.  , 0.25])
+    """
+    return abs(given - predicted).sum(1) / 2
+
+
 def proportion_error(given: Any, predicted: Any) -> float:
     """Average over the bags the total variation of given and predicted proportions (n, C).
 
@@ -43,7 +54,7 @@ def proportion_error(given: Any, predicted: Any) -> float:
     >>> round(proportion_error(given, np.array([[0.5, 0.5], [0.6, 0.4]])), 6)
     0.2
     """
-    return float(abs(given - predicted).sum(1).mean() / 2)
+    return float(total_variation(given, predicted).mean())
 
 
 def accuracy(labels: Any, truth: Any) -> float:

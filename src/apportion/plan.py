@@ -25,7 +25,7 @@ __all__ = [
     "available_cores",
     "check_share",
     "held_out_share",
-    "kind_of",
+    "kind_of_instances",
     "make_plan",
     "preset_options",
 ]
@@ -36,7 +36,7 @@ WEIGHT_DECAY = 0.1  # of AdamW
 MOST_SEEN = 3e7  # instances that the net is shown in all epochs together
 
 METHOD = "fpl"
-NETS = {"table": "mlp", "signals": "conv1d", "images": "resnet18"}
+NET_OF_KIND = {"table": "mlp", "signals": "conv1d", "images": "resnet18"}
 
 
 @dataclass(frozen=True)
@@ -130,10 +130,10 @@ def make_plan(
             return Choice(known[name], f"the preset {preset!r}")
         return Choice(value, reason)
 
-    n, kind = train.n_instances, kind_of(train)
+    n, kind = train.n_instances, kind_of_instances(train)
     own_net = f"the instances are {'rows of a table' if kind == 'table' else kind}"
     return Plan(
-        net=Choice(NETS[kind], own_net) if net is None else Choice(net, "given"),
+        net=Choice(NET_OF_KIND[kind], own_net) if net is None else Choice(net, "given"),
         method=Choice(METHOD, "the default: Follow the Perturbed Leader")
         if method is None
         else Choice(method, "given"),
@@ -174,7 +174,7 @@ def check_share(asked: Any, name: str = "validation") -> None:
         raise must_be(name, "a number from 0 to below 1", asked)
 
 
-def kind_of(bags: Bags) -> str:
+def kind_of_instances(bags: Bags) -> str:
     """Return what the instances are, by their shape: "table", "signals" or "images"."""
     axes = 2 if bags.x is None else len(bags.parts[0].shape)
     return {3: "signals", 4: "images"}.get(axes, "table")

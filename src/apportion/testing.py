@@ -45,6 +45,7 @@ import torch
 from torch import Tensor, nn
 
 from apportion.bags.bags import Bags
+from apportion.bags.counts import count_labels
 from apportion.config import TrainConfig
 from apportion.engine.batches import Batch, Instances, place
 from apportion.errors import ConfigError
@@ -220,12 +221,12 @@ def _require(condition: bool, found: str) -> None:
 
 def _require_sound(found: Training) -> None:
     """Require what holds for every training: finite losses, and labels that meet the counts."""
-    losses, wanted = found.history["loss"], found.bags.counts.tolist()
+    losses, bags = found.history["loss"], found.bags
     _require(bool(np.isfinite(losses).all()), f"the losses are {losses}.")
     for labels in found.labels:
-        in_bags = np.split(labels.numpy(), found.bags.offsets[1:-1])
-        counts = [np.bincount(bag, minlength=found.bags.n_classes).tolist() for bag in in_bags]
-        _require(counts == wanted, f"the labels' counts are {counts}, not {wanted}.")
+        counts, wanted = count_labels(labels.numpy(), bags.sizes, bags.n_classes), bags.counts
+        same = np.array_equal(counts, wanted)
+        _require(same, f"the labels' counts are {counts.tolist()}, not {wanted.tolist()}.")
 
 
 @_check(lambda: toy_bags((4, 1, 9, 6, 12, 2, 7, 10, 5, 8, 11, 3) * 3, seed=1))

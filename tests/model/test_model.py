@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import torch
 from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 from apportion import Bags, Model, build_net
@@ -181,3 +181,12 @@ def test_a_file_that_is_not_there_or_not_a_model_is_named(tmp_path):
         Model.load(tmp_path / "text")
     with pytest.raises(RunError, match="is not a run folder: it has no config"):
         Model.load(tmp_path)
+
+
+def test_weights_that_share_memory_are_saved_each_for_itself(tmp_path):
+    net = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    net[1].weight = net[0].weight
+    Model(net, "abc", [{"shape": [3], "dtype": "float32"}]).save(tmp_path / "m")
+    found = load_file(tmp_path / "m")
+    assert found.keys() == net.state_dict().keys()
+    assert all(torch.equal(found[name], tensor) for name, tensor in net.state_dict().items())

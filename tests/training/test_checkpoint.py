@@ -86,7 +86,7 @@ def identical(ours, theirs):
 
 def outcome(folder, history):
     """All that a training left behind, but the time it took."""
-    tensors, scalars = checkpoint.load(folder / "checkpoint.safetensors", "checkpoint")
+    tensors, scalars = checkpoint.load(Run(folder))
     flat = {f"{group}.{name}": t for group, named in tensors.items() for name, t in named.items()}
     for name in ("model", "last"):
         weights = load_file(folder / f"{name}.safetensors")
@@ -169,8 +169,8 @@ SCALARS = {
 
 def test_tensors_and_scalars_come_back_to_the_bit(tmp_path):
     run = Run(tmp_path)
-    checkpoint.save(run, run.checkpoint, "checkpoint", TENSORS, SCALARS)
-    tensors, scalars = checkpoint.load(run.checkpoint, "checkpoint")
+    checkpoint.save(run, TENSORS, SCALARS)
+    tensors, scalars = checkpoint.load(run)
     assert tensors.keys() == TENSORS.keys()
     for group in TENSORS:
         assert identical(tensors[group], TENSORS[group])
@@ -180,16 +180,16 @@ def test_tensors_and_scalars_come_back_to_the_bit(tmp_path):
 def test_weights_that_share_memory_are_saved_each_for_itself(tmp_path):
     run, weight = Run(tmp_path), torch.arange(6.0)
     weights = {"tied": weight, "view": weight[2:], "same": weight}
-    checkpoint.save(run, run.model, "model", {"": weights}, {})
-    found = load_file(run.model)
-    assert identical(found, weights)
+    checkpoint.save(run, {"model": weights}, {})
+    found, _ = checkpoint.load(run)
+    assert identical(found["model"], weights)
 
 
 def test_saving_does_not_touch_what_is_saved(tmp_path):
     run, weight = Run(tmp_path), nn.Parameter(torch.ones(3))
-    checkpoint.save(run, run.checkpoint, "checkpoint", {"model": {"w": weight}}, {})
+    checkpoint.save(run, {"model": {"w": weight}}, {})
     assert weight.requires_grad
-    tensors, _ = checkpoint.load(run.checkpoint, "checkpoint")
+    tensors, _ = checkpoint.load(run)
     tensors["model"]["w"] += 1
     assert weight.tolist() == [1, 1, 1]
 
@@ -218,13 +218,11 @@ def test_optimizer_goes_on_where_it_was(tmp_path, options, dtype):
 
     checkpoint.save(
         run,
-        run.checkpoint,
-        "checkpoint",
         {"model": first.state_dict(), "optimizer": checkpoint.optimizer_tensors(ours)},
         {"optimizer": checkpoint.optimizer_scalars(ours)},
     )
     theirs.param_groups[0]["lr"] = 123.0  # what is loaded replaces it
-    tensors, scalars = checkpoint.load(run.checkpoint, "checkpoint")
+    tensors, scalars = checkpoint.load(run)
     second.load_state_dict(tensors["model"])
     checkpoint.load_optimizer(theirs, tensors["optimizer"], scalars["optimizer"])
     assert theirs.param_groups[0]["lr"] == ours.param_groups[0]["lr"]
@@ -254,12 +252,12 @@ def test_how_an_optimizer_computes_stays_as_it_is_here(tmp_path, here, there):
     steps(first.eval(), saved, 3, seed=0)
     groups = {"optimizer": checkpoint.optimizer_scalars(saved)}
     tensors = {"optimizer": checkpoint.optimizer_tensors(saved)}
-    checkpoint.save(run, run.checkpoint, "checkpoint", tensors, groups)
+    checkpoint.save(run, tensors, groups)
 
     second, own = rated(here, 0.5, weight_decay=0.3)
     second.load_state_dict(first.state_dict())
     rate = own.param_groups[0]["lr"]
-    read, scalars = checkpoint.load(run.checkpoint, "checkpoint")
+    read, scalars = checkpoint.load(run)
     checkpoint.load_optimizer(own, read["optimizer"], scalars["optimizer"])
     (group,) = own.param_groups
     assert group["capturable"] is here
@@ -373,7 +371,7 @@ def test_a_file_that_was_cut_short_is_refused_wherever_it_was_cut(folder):
     for cut in sorted(cuts(whole)):
         path.write_bytes(whole[:cut])
         with pytest.raises(RunError) as refused:
-            checkpoint.load(path, "checkpoint")
+            checkpoint.load(Run(folder))
         assert f"{path} is damaged or cut short" in str(refused.value), cut
         assert "train again in another folder" in str(refused.value)
     assert "is damaged or cut short" in refusal(folder)

@@ -23,9 +23,10 @@ from apportion.errors import BagError, ConfigError, RunError
 from apportion.methods.base import Supervision
 from apportion.methods.pseudo_labels import FPL
 from apportion.nets.build import build_net, from_recipe
+from apportion.runs.header import read_header
 from apportion.runs.run import Run
-from apportion.training import checkpoint
 from apportion.training.fit import fit
+from apportion.training.history import History
 
 METHODS = ("fpl", "proportion-loss")
 CONFIG = TrainConfig(epochs=6, batch_size=32, learning_rate=0.02, device="cpu", threads=1)
@@ -1018,7 +1019,7 @@ def test_a_saved_model_says_how_to_make_it_again(tmp_path):
     bags = Bags.from_rows(np.ones((6, 2), np.float32), [0, 0, 1, 1, 2, 2], truth=[5, 7] * 3)
     model = build_net("mlp", bags, hidden=[3])
     fit(model, bags, config=CONFIG, run=tmp_path)
-    _, about = checkpoint.load(tmp_path / "model.safetensors", "model")
+    about = read_header(tmp_path / "model.safetensors", "model")
     assert about["classes"] == [5, 7]
     assert about["parts"] == [{"shape": [2], "dtype": "float32"}]
     again = from_recipe(about["recipe"])
@@ -1084,3 +1085,9 @@ def test_a_number_that_no_epoch_has_is_refused_by_those_there_are():
     history = fit(network(), TRAIN, method="proportion-loss", config=replace(CONFIG, epochs=1))
     with pytest.raises(KeyError, match="'changed' is not in the records, which have epoch, loss"):
         history["changed"]
+
+
+def test_the_selected_record_is_of_the_best_epoch_or_else_the_last():
+    records = [{"epoch": 1, "loss": 3.0}, {"epoch": 2, "loss": 1.0}, {"epoch": 3, "loss": 2.0}]
+    for best, wanted in ((1, 3.0), (2, 1.0), (3, 2.0), (None, 2.0)):
+        assert History(records, best_epoch=best).selected["loss"] == wanted

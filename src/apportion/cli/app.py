@@ -21,9 +21,10 @@ from apportion.cli.export import export
 from apportion.cli.predict import predict
 from apportion.cli.report import report
 from apportion.cli.reproduce import reproduce
+from apportion.cli.terminal import INTERRUPTED
 from apportion.cli.train import train
 
-MISTAKE, INTERRUPTED = 70, 130  # exit codes
+MISTAKE = 70  # the exit code of an error in apportion itself
 
 
 class Verbs(TyperGroup):

@@ -48,11 +48,12 @@ def demo(
 def clear(out: Path, *, force: bool) -> None:
     """Check that a folder is free for the demo, or remove an older demo from it."""
     from apportion.errors import RunError
+    from apportion.runs.run import Run
 
     if out.is_file():
         raise RunError(f"--out {out} is a file.", "Pass a folder.")
     there = sorted(path.name for path in out.glob("*"))
-    own = {"report.html", *REPORTED}.issuperset(there)
+    own = {Run(out).report.name, *REPORTED}.issuperset(there)
     remedy = "Pass --force to replace them, or another folder."
     if not own:
         remedy = "Pass another folder: this one holds more than a demo."
@@ -77,6 +78,7 @@ def show(console: Console, out: Path, seeds: int = 3) -> None:
 
     from apportion.labels.assign import assign
     from apportion.report.build import write_report
+    from apportion.runs.run import Run
     from apportion.study.demo import Trial, trial, verdict
 
     assign(np.zeros((2, 2), np.float32), [1, 1])  # compiles, outside the time of any method
@@ -110,7 +112,7 @@ def show(console: Console, out: Path, seeds: int = 3) -> None:
         "10 bags of 128 digits, of which only the proportions of the ten classes are known; "
         f"100 epochs; {draws} of test digits, bags and network. {verdict(found)}"
     )
-    report = write_report([out / method for method in REPORTED], out / "report.html")
+    report = write_report([out / method for method in REPORTED], Run(out).report)
     console.print(
         f"\n{' and '.join(REPORTED)} of the first draw side by side, with pictures: open\n"
         f"  {report.resolve().as_uri()}",

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from apportion.nets.normalized import Normalized
     from apportion.plan import Plan
 
-__all__ = ["Job", "Learning", "Prepared", "job_of_run", "read_config"]
+__all__ = ["Learning", "Prepared", "TrainJob", "job_of_run", "read_config"]
 
 SECTIONS = ("data", "model", "method", "train", "plan", "resolved")
 BY_THE_DATA = ("features", "channels", "classes", "categories", "masked")  # arguments of nets
@@ -88,7 +88,7 @@ class Prepared:
 
 
 @dataclass(frozen=True)
-class Job:
+class TrainJob:
     """A training that is asked for. Options that are None or missing follow from the data."""
 
     source: Source
@@ -97,7 +97,7 @@ class Job:
     train: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def from_toml(cls, path: str | PathLike[str], changes: Mapping[str, Any]) -> Job:
+    def from_toml(cls, path: str | PathLike[str], changes: Mapping[str, Any]) -> TrainJob:
         """Read a configuration, with some options of its section [data] changed.
 
         Relative paths in it begin at its own folder.
@@ -112,7 +112,7 @@ class Job:
             sections.get("train", {}),
         )
 
-    def changed(self, sections: Mapping[str, Mapping[str, Any]]) -> Job:
+    def changed(self, sections: Mapping[str, Mapping[str, Any]]) -> TrainJob:
         """Return the job with what was given as flags over what the configuration says."""
         changes: dict[str, Any] = {}
         for section, options in sections.items():
@@ -169,10 +169,9 @@ class Job:
         from apportion.nets.augment import check_augmentations
         from apportion.nets.build import NETS
         from apportion.nets.recipe import check_name
-        from apportion.plan import NETS as BY_KIND
-        from apportion.plan import preset_options
+        from apportion.plan import NET_OF_KIND, preset_options
 
-        name = BY_KIND[self.source.kind] if net is None else net
+        name = NET_OF_KIND[self.source.kind] if net is None else net
         check_name(name, NETS)
         known = [n for n in signature(NETS[name]).parameters if n not in BY_THE_DATA]
         for option in options:
@@ -209,11 +208,11 @@ def read_config(path: Path) -> dict[str, Any]:
     return sections
 
 
-def job_of_run(run: Run) -> Job:
+def job_of_run(run: Run) -> TrainJob:
     """Return the job that a run was started with, to go on with it."""
     if "data" not in run.settings():
         raise RunError(
-            f"{run.folder} was not started by apportion train: its config.toml has no [data].",
+            f"{run.folder} was not started by apportion train: {run.config.name} has no [data].",
             "Go on as it was started: call fit again with the same bags, and run= this folder.",
         )
-    return Job.from_toml(run.config, {})
+    return TrainJob.from_toml(run.config, {})

@@ -113,7 +113,7 @@ def _source_of(run: Run, given: dict[str, Any]) -> Source:
     data = {} if run.folder.is_file() else run.settings().get("data")  # a model has its columns
     if data is None:
         raise DataError(
-            f"{run.folder} was started in Python, from arrays, so that its config.toml does not "
+            f"{run.folder} was started in Python, from arrays, so that {run.config.name} does not "
             "say how files become what it learned from.",
             "Predict in Python: Model.load takes the folder.",
         )

@@ -69,6 +69,7 @@ def reproduce(
 
     from apportion.engine.device import device_for
     from apportion.errors import must_be
+    from apportion.report.words import duration
     from apportion.study.reproduce.paper import Paper, select
     from apportion.study.reproduce.rendering import render as write
     from apportion.study.reproduce.running import run
@@ -91,7 +92,7 @@ def reproduce(
     if (go_on or only) and not dry_run:
 
         def started(group: Sequence[Any], seconds: float) -> None:
-            typer.echo(f"Running {', '.join(map(str, group))}: about {_duration(seconds)}.")
+            typer.echo(f"Running {', '.join(map(str, group))}: about {duration(seconds)}.")
 
         def done(cell: Any, line: dict[str, Any]) -> None:
             typer.echo(f"{cell}: {line['selected']:.2f} selected, {line['last']:.2f} last")
@@ -116,21 +117,8 @@ def reproduce(
         hardware, kind = hardware_of(device), device_for(device).type
         each = [predicted(cell, results.values(), hardware, kind) for cell in left]
         for cell, seconds in zip(left, each, strict=True):
-            typer.echo(f"  {cell}: {_duration(seconds)}")
-        typer.echo(f"{_duration(sum(each))} in all on {hardware}; --next runs them in this order.")
+            typer.echo(f"  {cell}: {duration(seconds)}")
+        typer.echo(f"{duration(sum(each))} in all on {hardware}; --next runs them in this order.")
     if render and not dry_run:
         for name in write(folder):
             typer.echo(f"Wrote {folder.folder / name}")
-
-
-def _duration(seconds: float) -> str:
-    """Return seconds in words.
-
-    Examples
-    --------
-    >>> _duration(45), _duration(600), _duration(9000)
-    ('45 s', '10 min', '2.5 h')
-    """
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

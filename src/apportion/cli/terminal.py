@@ -11,7 +11,9 @@ from types import FrameType
 
 import typer
 
-__all__ = ["Interruption", "interruptible", "log_shown"]
+__all__ = ["INTERRUPTED", "Interruption", "interruptible", "log_shown"]
+
+INTERRUPTED = 130  # the exit code of what Ctrl-C has ended
 
 
 @contextmanager

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from apportion.cli.job import Job, Learning, Prepared, job_of_run
+from apportion.cli.job import Learning, Prepared, TrainJob, job_of_run
 from apportion.cli.options import listed, options_of, takes
 from apportion.cli.source import Source
-from apportion.cli.terminal import interruptible, log_shown
+from apportion.cli.terminal import INTERRUPTED, interruptible, log_shown
 from apportion.config import TrainConfig
 from apportion.errors import ConfigError, RunError
 from apportion.runs.run import Run
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["train"]
 
-INTERRUPTED = 130  # the exit code of what Ctrl-C has ended
 RUN = "The run"
 # The options of TrainConfig that are flags, and what the plan makes of some of them.
 TRAIN = ("epochs", "batch_size", "learning_rate", "weight_decay", "augment", "patience")
@@ -112,9 +111,9 @@ def train(
         )
     else:
         if source.suffix.lower() == ".toml":
-            job = Job.from_toml(source, given)
+            job = TrainJob.from_toml(source, given)
         else:
-            job = Job(Source(str(source), **given))
+            job = TrainJob(Source(str(source), **given))
         job = job.changed(sections)
         _check_free(out, force=force)
     before = None if resume is None else Run(resume)
@@ -171,7 +170,7 @@ def _is_filled(folder: Path) -> bool:
 
 
 def _train(
-    job: Job, out: Path | None, before: Run | None, *, force: bool, tensorboard: bool
+    job: TrainJob, out: Path | None, before: Run | None, *, force: bool, tensorboard: bool
 ) -> None:
     """Train in a new folder or go on with the run before, and report the result."""
     from apportion.training.fit import fit
@@ -307,7 +306,7 @@ def _stopped(run: Run, epochs: int) -> str:
 
 def _told(run: Run, history: History, source: Source) -> str:
     """Return a summary of the result, and the next commands."""
-    record = history.records[(history.best_epoch or history.n_epochs) - 1]
+    record = history.selected
     if history.best_epoch is None:
         chosen = f"Epoch {history.n_epochs}, the last, is kept: no bags were held out to select by."
     else:

@@ -196,7 +196,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             classes=whole.classes,
             parts=describe_parts(train),
             columns=train.columns,
-            epoch=self.history_.best_epoch or self.history_.n_epochs,
+            epoch=self.history_.selected["epoch"],
             device=self.device,
         )
         self.pseudo_labels_ = self._pseudo_labels(whole, valid, isinstance(X, Bags))

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from apportion.bags.bags import Bags
+from apportion.bags.counts import count_labels
 from apportion.errors import BagError
 from apportion.randomness import Purpose, generator
 
@@ -31,7 +32,7 @@ def random_labels(bags: Bags, seed: int, first_position: int = 0) -> Ints:
     ordered = np.repeat(classes, bags.counts.ravel())
     numbers = generator(seed, Purpose.FIRST_LABELS, 0, position=first_position)
     keys = numbers.random(bags.n_instances)
-    return ordered[np.lexsort((keys, _bag_of_each(bags)))]
+    return ordered[np.lexsort((keys, np.repeat(np.arange(bags.n_bags), bags.sizes)))]
 
 
 def checked_labels(labels: ArrayLike, bags: Bags, what: str) -> Ints:
@@ -56,8 +57,7 @@ def checked_labels(labels: ArrayLike, bags: Bags, what: str) -> Ints:
             f"They are positions in the {c} classes, and must lie between 0 and {c - 1}.",
         )
     checked = given.astype(np.int64)
-    cells = np.bincount(_bag_of_each(bags) * c + checked, minlength=bags.counts.size)
-    found = cells.reshape(-1, c)
+    found = count_labels(checked, bags.sizes, c)
     wrong = (found != bags.counts).any(axis=1)
     if wrong.any():
         i = int(wrong.argmax())
@@ -68,7 +68,3 @@ def checked_labels(labels: ArrayLike, bags: Bags, what: str) -> Ints:
             "They must meet the counts of every bag: `assign` returns such labels.",
         )
     return checked
-
-
-def _bag_of_each(bags: Bags) -> Ints:
-    return np.repeat(np.arange(bags.n_bags), bags.sizes)

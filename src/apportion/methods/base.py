@@ -30,10 +30,10 @@ class Supervision:
     decides_first: bool = False  # whether to call `epoch_end(0, …)` on the untrained network
     resolved: Mapping[str, float] = {}  # settings that depend on the run, for its record
 
-    def instance_loss(self, model: nn.Module, batch: Batch, logits: Tensor) -> Tensor | None:
+    def instance_loss(self, net: nn.Module, batch: Batch, logits: Tensor) -> Tensor | None:
         """Return the mean loss of a batch's instances.
 
-        `logits` is what the model, in training mode, returned for ``batch.x``. Further
+        `logits` is what the net, in training mode, returned for ``batch.x``. Further
         passes must run in `apportion.engine.step.frozen_statistics`.
         """
         return None

@@ -28,7 +28,7 @@ from apportion.errors import ConfigError, must_be
 from apportion.methods.proportion_loss import Proportions
 from apportion.nets.normalized import parts
 
-__all__ = ["PiConsistency", "PiModel", "check_perturbable", "check_settings", "ramp"]
+__all__ = ["PiConsistency", "PiModel", "check_not_negative", "check_perturbable", "ramp"]
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class PiModel:
 
     def __post_init__(self) -> None:
         """Check the settings."""
-        check_settings(std=self.std, weight=self.weight, ramp=self.ramp)
+        check_not_negative(std=self.std, weight=self.weight, ramp=self.ramp)
 
     def start(self, bags: Bags, **run: object) -> PiConsistency:
         """Return the state of a run; there is nothing to resolve."""
@@ -67,12 +67,12 @@ class PiConsistency(Proportions):
         super().__init__()
         self.method = method
 
-    def instance_loss(self, model: nn.Module, batch: Batch, logits: Tensor) -> Tensor:
+    def instance_loss(self, net: nn.Module, batch: Batch, logits: Tensor) -> Tensor:
         """Return the weighted consistency, averaged over the instances."""
-        prepare, network = parts(model)
+        prepare, network = parts(net)
         x = prepare(*batch.x)
         check_perturbable(x)
-        with torch.no_grad(), frozen_statistics(model):
+        with torch.no_grad(), frozen_statistics(net):
             noisy = (_with_noise(part, self.method.std) for part in x)
             other: Tensor = network(*noisy).float().softmax(dim=1)
         distance = (logits.softmax(dim=1) - other).square().sum(dim=1).mean()
@@ -92,7 +92,7 @@ def ramp(progress: Tensor, length: float) -> Tensor:
     return torch.exp(-5 * left**2)
 
 
-def check_settings(**settings: float) -> None:
+def check_not_negative(**settings: float) -> None:
     """Check that settings are numbers ≥ 0."""
     for name, value in settings.items():
         if not (isinstance(value, Real) and 0 <= float(value) < math.inf):

@@ -78,7 +78,7 @@ class PseudoLabels(Supervision):
         self.resolved = {"eta": leader.eta}
         self.labels: Tensor = torch.from_numpy(leader.labels).to(device)
 
-    def instance_loss(self, model: nn.Module, batch: Batch, logits: Tensor) -> Tensor:
+    def instance_loss(self, net: nn.Module, batch: Batch, logits: Tensor) -> Tensor:
         """Return the cross-entropy with the pseudo labels."""
         return cross_entropy(logits, self.labels.index_select(0, batch.position))
 

@@ -32,7 +32,7 @@ from apportion.bags.bags import Bags
 from apportion.engine.batches import Batch, Unit
 from apportion.engine.step import frozen_statistics
 from apportion.errors import must_be
-from apportion.methods.pi_model import check_perturbable, check_settings, ramp
+from apportion.methods.pi_model import check_not_negative, check_perturbable, ramp
 from apportion.methods.proportion_loss import Proportions
 from apportion.nets.normalized import parts
 
@@ -65,7 +65,7 @@ class LLPVAT:
 
     def __post_init__(self) -> None:
         """Check the settings."""
-        check_settings(epsilon=self.epsilon, xi=self.xi, weight=self.weight, ramp=self.ramp)
+        check_not_negative(epsilon=self.epsilon, xi=self.xi, weight=self.weight, ramp=self.ramp)
         if not isinstance(self.iterations, Integral) or self.iterations < 1:
             raise must_be("iterations", "an integer ≥ 1", self.iterations)
 
@@ -81,13 +81,13 @@ class AdversarialConsistency(Proportions):
         super().__init__()
         self.method = method
 
-    def instance_loss(self, model: nn.Module, batch: Batch, logits: Tensor) -> Tensor:
+    def instance_loss(self, net: nn.Module, batch: Batch, logits: Tensor) -> Tensor:
         """Return the weighted divergence, averaged over the instances."""
-        prepare, network = parts(model)
+        prepare, network = parts(net)
         x = tuple(part.detach() for part in prepare(*batch.x))
         check_perturbable(x)
         own = logits.detach().softmax(dim=1)
-        with frozen_statistics(model):
+        with frozen_statistics(net):
             change = [_unit(torch.randn_like(p)) if p.is_floating_point() else None for p in x]
             for _ in range(self.method.iterations):
                 change = self._steepest(network, x, change, own)

@@ -105,11 +105,11 @@ def _check_columns(columns: Columns, shapes: list[tuple[int, ...]]) -> None:
 
 
 class _Probabilities(nn.Module):
-    """A model of logits, up to what a reader wants."""
+    """A net of logits, up to what a reader wants."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, net: nn.Module) -> None:
         super().__init__()
-        self.model = model
+        self.model = net  # which begins the names of the weights in the file
 
     def forward(self, *x: Tensor) -> tuple[Tensor, Tensor]:
         probabilities = self.model(*x).float().softmax(dim=1)
@@ -123,15 +123,15 @@ class _FreePool(nn.Module):
         return nn.functional.max_pool2d(x[:, :, None], (1, 3), (1, 2), (0, 1))[:, :, 0]
 
 
-def on_cpu(model: nn.Module) -> nn.Module:
+def on_cpu(net: nn.Module) -> nn.Module:
     """Return a copy in the layout in which convolutions on the CPU are sound in every torch."""
-    copied = copy.deepcopy(model)
+    copied = copy.deepcopy(net)
     # mypy does not know this form, which torch documents
     copied.to("cpu", memory_format=torch.contiguous_format)  # type: ignore[call-overload]
     return copied
 
 
-class Trial(NamedTuple):
+class Reference(NamedTuple):
     """A batch, the probabilities that torch computes, and by how much others may differ."""
 
     batch: tuple[Tensor, ...]
@@ -139,12 +139,12 @@ class Trial(NamedTuple):
     allowed: float
 
 
-def try_on(model: nn.Module, batch: tuple[Tensor, ...], n_classes: int) -> Trial:
-    """Check that a model takes a batch, and returns one logit per class."""
+def try_on(net: nn.Module, batch: tuple[Tensor, ...], n_classes: int) -> Reference:
+    """Check that a net takes a batch, and returns one logit per class."""
     shapes = " and ".join(f"{tuple(x.shape)} {str(x.dtype).removeprefix('torch.')}" for x in batch)
     try:
         with torch.no_grad():
-            logits: Tensor = model(*batch).float()
+            logits: Tensor = net(*batch).float()
     except Exception as error:
         raise RunError(
             f"the model does not take a batch of shape {shapes}: {brief(error)}",
@@ -157,21 +157,21 @@ def try_on(model: nn.Module, batch: tuple[Tensor, ...], n_classes: int) -> Trial
             "Pass the classes that it was trained on, in their order.",
         )
     allowed = max(TOLERANCE, min(DIGITS * float(logits.abs().max()), LOOSEST))
-    return Trial(batch, logits.softmax(dim=1), allowed)
+    return Reference(batch, logits.softmax(dim=1), allowed)
 
 
-def graph_of(model: nn.Module, instances: Instances) -> Any:
-    """Return what a model, which may be changed, computes: a ModelProto."""
+def graph_of(net: nn.Module, instances: Instances) -> Any:
+    """Return what a net, which may be changed, computes: a ModelProto."""
     axes = [{0: torch.export.Dim.DYNAMIC} for _ in instances.names]
     length = None
     if instances.free:
-        net_parts(model)[1].maxpool = _FreePool()
+        net_parts(net)[1].maxpool = _FreePool()
         axes[0][2] = torch.export.Dim.DYNAMIC
         length = max(instances.shapes[0][-1], LONG_ENOUGH)
     try:
         with torch.no_grad():
             program = torch.export.export(
-                _Probabilities(model).eval(),
+                _Probabilities(net).eval(),
                 instances.batch(2, length),
                 dynamic_shapes=(tuple(axes),),
                 strict=False,

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
@@ -216,10 +215,7 @@ class Model:
         own = self.net.state_dict() if weights is None else weights
         tensors = {name: t.detach().cpu().contiguous().clone() for name, t in own.items()}
         with replacing(path, RunError) as beside:
-            try:
-                save_file(tensors, beside, metadata("model", header))
-            except SafetensorError as error:  # what the system said is in its text alone
-                raise OSError(str(error)) from error
+            save_file(tensors, beside, metadata("model", header))
 
     @classmethod
     def load(

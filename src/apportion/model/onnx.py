@@ -39,7 +39,7 @@ from apportion.errors import RunError
 from apportion.files import check_free, replacing, writing
 from apportion.model._onnx_graph import (
     Instances,
-    Trial,
+    Reference,
     brief,
     graph_of,
     label_graph,
@@ -136,7 +136,7 @@ def _installed() -> Any:
 # ---------------------------------------------------------------------------------------- the file
 
 
-def _verify(onnx: Any, path: Path, names: tuple[str, ...], trials: list[Trial]) -> None:
+def _verify(onnx: Any, path: Path, names: tuple[str, ...], trials: list[Reference]) -> None:
     """Check that a file computes what the model does; without onnxruntime, that it is sound."""
     try:
         runtime: Any = import_module("onnxruntime")

@@ -35,14 +35,14 @@ from apportion.nets.resnet import ResNet, conv1d, resnet18
 __all__ = ["NETS", "build_net", "from_recipe", "move_to"]
 
 
-def move_to(device: torch.device, model: nn.Module) -> None:
-    """Move a model to a device; on a GPU, every `ResNet` in it becomes channels-last.
+def move_to(device: torch.device, net: nn.Module) -> None:
+    """Move a net to a device; on a GPU, every `ResNet` in it becomes channels-last.
 
     Other networks keep their layout: their `view` may not work with another one. So does everything
     on the CPU, where channels-last convolutions of 8 channels corrupted memory in torch 2.13.
     """
-    model.to(device)
-    for module in model.modules():
+    net.to(device)
+    for module in net.modules():
         if isinstance(module, ResNet) and device.type == "cuda":
             # mypy does not know this form, which torch documents
             module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -81,8 +81,8 @@ def build_net(name: str, bags: Bags, *, seed: int = 0, **options: Any) -> Normal
     Examples
     --------
     >>> bags = Bags.from_rows([[1.0, 7.0], [3.0, 7.0]], ["a", "a"], {"a": [0.5, 0.5]})
-    >>> model = build_net("mlp", bags, hidden=[16])
-    >>> model.mean, model.std
+    >>> net = build_net("mlp", bags, hidden=[16])
+    >>> net.mean, net.std
     (tensor([2., 7.]), tensor([1., 1.]))
     """
     check_name(name, NETS)
@@ -94,9 +94,9 @@ def build_net(name: str, bags: Bags, *, seed: int = 0, **options: Any) -> Normal
     # Only the CPU's generator is seeded: torch.manual_seed would reach those of every GPU as well.
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         torch.default_generator.manual_seed(seed)
-        model = Normalized(NETS[name](**arguments), mean, std)
-    model.recipe = write_recipe(name, NETS[name], arguments, model.mean, model.std)
-    return model
+        net = Normalized(NETS[name](**arguments), mean, std)
+    net.recipe = write_recipe(name, NETS[name], arguments, net.mean, net.std)
+    return net
 
 
 def from_recipe(recipe: Mapping[str, Any]) -> Normalized:
@@ -107,20 +107,20 @@ def from_recipe(recipe: Mapping[str, Any]) -> Normalized:
     Parameters
     ----------
     recipe : mapping
-        The `recipe` of a model that `build_net` made.
+        The `recipe` of a net that `build_net` made.
 
     Examples
     --------
     >>> bags = Bags.from_rows([[1.0, 7.0], [3.0, 7.0]], ["a", "a"], {"a": [0.5, 0.5]})
-    >>> model = build_net("mlp", bags, hidden=[16])
-    >>> model.recipe["hidden"], model.recipe["classes"]
+    >>> net = build_net("mlp", bags, hidden=[16])
+    >>> net.recipe["hidden"], net.recipe["classes"]
     ([16], 2)
-    >>> from_recipe(model.recipe).load_state_dict(model.state_dict())
+    >>> from_recipe(net.recipe).load_state_dict(net.state_dict())
     <All keys matched successfully>
     """
     name, arguments, mean_shape, std_shape = read_recipe(recipe, NETS)
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         network = NETS[name](**arguments)
-        model = Normalized(network, torch.zeros(mean_shape), torch.ones(std_shape))
-    model.recipe = write_recipe(name, NETS[name], arguments, model.mean, model.std)
-    return model
+        net = Normalized(network, torch.zeros(mean_shape), torch.ones(std_shape))
+    net.recipe = write_recipe(name, NETS[name], arguments, net.mean, net.std)
+    return net

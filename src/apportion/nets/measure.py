@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 CHUNK = 2**21  # values that are read at a time: 16 MiB in float64
-MOST_CATEGORIES = 2**20  # of all columns: with 256 units above them, weights of 1 GiB
+MOST_CATEGORIES_IN_ALL = 2**20  # of all columns: with 256 units above them, weights of 1 GiB
 
 # What the axes of an instance are, where a net depends on them; the others take any shape.
 AXES = {"conv1d": ("channels", "length"), "resnet18": ("channels", "height", "width")}
@@ -151,13 +151,13 @@ def _count_categories(codes: Any, rows: Ints, given: Sequence[int] | None) -> li
             )
         most = np.maximum(most, values.max(axis=0).astype(np.int64))
     found = [int(n) for n in (most + 1 if asked is None else asked)]
-    if min(found, default=1) < 1 or sum(found) > MOST_CATEGORIES:
+    if min(found, default=1) < 1 or sum(found) > MOST_CATEGORIES_IN_ALL:
         largest = int(np.argmax(found)) if min(found) >= 1 else int(np.argmin(found))
         raise DataError(
             f"column {largest} of the codes has {found[largest]:,} categories, all columns "
             f"{sum(found):,}.",
-            f"Each must be ≥ 1, and their sum ≤ {MOST_CATEGORIES:,}: number the categories of each "
-            "column 1, 2, 3 and so on, with one number for all rare ones.",
+            f"Each must be ≥ 1, and their sum ≤ {MOST_CATEGORIES_IN_ALL:,}: number the categories "
+            "of each column 1, 2, 3 and so on, with one number for all rare ones.",
         )
     return found
 

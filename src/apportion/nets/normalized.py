@@ -28,11 +28,11 @@ class Normalized(nn.Module):
 
     Examples
     --------
-    >>> model = Normalized(nn.Identity(), mean=[1.0, 5.0], std=[2.0, 0.0])
-    >>> model(torch.tensor([[3, 5], [1, 6]], dtype=torch.uint8))
+    >>> net = Normalized(nn.Identity(), mean=[1.0, 5.0], std=[2.0, 0.0])
+    >>> net(torch.tensor([[3, 5], [1, 6]], dtype=torch.uint8))
     tensor([[1., 0.],
             [0., 1.]])
-    >>> list(model.state_dict())
+    >>> list(net.state_dict())
     ['mean', 'std']
     """
 
@@ -65,10 +65,10 @@ class Normalized(nn.Module):
         return self.network(*self.prepare(*x))
 
 
-def parts(model: nn.Module) -> tuple[Callable[..., tuple[Tensor, ...]], nn.Module]:
-    """Return the preprocessing of a model and the network behind it.
+def parts(net: nn.Module) -> tuple[Callable[..., tuple[Tensor, ...]], nn.Module]:
+    """Return the preprocessing of a net and the network behind it.
 
-    ``network(*prepare(*x))`` is ``model(*x)``; noise on normalised inputs is added in between.
+    ``network(*prepare(*x))`` is ``net(*x)``; noise on normalised inputs is added in between.
 
     Examples
     --------
@@ -76,6 +76,6 @@ def parts(model: nn.Module) -> tuple[Callable[..., tuple[Tensor, ...]], nn.Modul
     >>> prepare(torch.tensor([5]))
     (tensor([2.]),)
     """
-    if isinstance(model, Normalized):
-        return model.prepare, model.network
-    return lambda *x: x, model
+    if isinstance(net, Normalized):
+        return net.prepare, net.network
+    return lambda *x: x, net

@@ -11,11 +11,11 @@ import numpy as np
 from torch import Tensor
 
 from apportion.errors import ConfigError, suggestion
-from apportion.nets.measure import MOST_CATEGORIES
+from apportion.nets.measure import MOST_CATEGORIES_IN_ALL
 
 Nets = Mapping[str, Callable[..., Any]]
 
-REMEDY = "Pass the unchanged recipe of a model that build_net returned."
+REMEDY = "Pass the unchanged recipe of a net that build_net returned."
 
 
 def check_name(name: str, nets: Nets) -> None:
@@ -76,7 +76,7 @@ _ENTRIES: dict[str, Callable[[Any], bool]] = {
     "channels": _whole,
     "hidden": _all_whole,
     "categories": lambda value: (
-        value is None or (_all_whole(value) and sum(value) <= MOST_CATEGORIES)
+        value is None or (_all_whole(value) and sum(value) <= MOST_CATEGORIES_IN_ALL)
     ),
     "masked": lambda value: isinstance(value, bool),
     "stem": lambda value: value in ("imagenet", "cifar"),

@@ -69,7 +69,7 @@ class ResNet(nn.Sequential):
             raise ApportionError(
                 f"the network is {'' if self.masked else 'not '}masked, but it is called with "
                 f"{'no ' if self.masked else ''}lengths.",
-                "Call it as model(frames, lengths) if it was built with lengths, else model(x).",
+                "Call it as net(frames, lengths) if it was built with lengths, else net(x).",
             )
         if lengths is not None:
             return self._masked(x, lengths)

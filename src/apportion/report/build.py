@@ -17,7 +17,7 @@ from apportion.report.compare import compared, differences, same_bags
 from apportion.report.curves import learning_curves, time_chart
 from apportion.report.drawing import Chart
 from apportion.report.examples import unsure_examples
-from apportion.report.read import SETS, RunRead, read_runs
+from apportion.report.read import SET_NAMES, RunRead, read_runs
 from apportion.report.words import PHASES, duration, listed, percent, plain, shortened
 from apportion.runs.run import Run
 
@@ -106,7 +106,7 @@ def page(runs: Sequence[RunRead]) -> str:
         curves=learning_curves(runs),
         time=time_chart(runs),
         version=__version__,
-        sets=SETS,
+        sets=SET_NAMES,
     )
 
 
@@ -126,16 +126,16 @@ def folds(text: str, most: int = 18) -> str:
 def figures(run: RunRead) -> list[tuple[str, str, str]]:
     """Return the numbers to see first: what, how much, and a remark."""
     found: list[tuple[str, str, str]] = []
-    for of, name in SETS.items():
+    for of, name in SET_NAMES.items():
         error, mean = run.error(of), run.error_of_mean(of)
         if error is not None and (of != "train" or not found):
             remark = "" if mean is None or of == "train" else f"predicting the mean: {mean:.4f}"
             found.append((f"{name.capitalize()} proportion error", plain(error), remark))
-    known = {of: share for of in SETS if (share := run.accuracy(of)) is not None}
+    known = {of: share for of in SET_NAMES if (share := run.accuracy(of)) is not None}
     for of, share in [*known.items()][:1]:
         evaluation = run.evaluations.get(of)
         size = "" if evaluation is None else f"of {count(int(evaluation.sizes.sum()), 'instance')}"
-        found.append((f"{SETS[of].capitalize()} accuracy", percent(share), size))
+        found.append((f"{SET_NAMES[of].capitalize()} accuracy", percent(share), size))
     which = ("Selected" if run.is_finished else "Best") if run.is_validated else "Last"
     so_far = f"of {run.epochs:,}" if run.is_finished else "so far"
     found.append((f"{which} epoch", f"{run.selected['epoch']:,}", so_far))
@@ -146,7 +146,7 @@ def figures(run: RunRead) -> list[tuple[str, str, str]]:
 
 def bags(run: RunRead) -> list[tuple[str, Chart, list[Worst]]]:
     """Return each set of bags with its chart and its worst bags."""
-    found = [(of, run.evaluations[of]) for of in SETS if of in run.evaluations]
+    found = [(of, run.evaluations[of]) for of in SET_NAMES if of in run.evaluations]
     name = f"bags-{run.number}"
     return [
         (of, bag_chart(f"{name}-{of}", of, own, run.classes), worst(own, run.classes))

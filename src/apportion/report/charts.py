@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apportion.errors import count
+from apportion.metrics import proportion_error, total_variation
 from apportion.report.drawing import (
     BOTTOM,
     MUTED,
@@ -22,7 +23,7 @@ from apportion.report.drawing import (
     key,
     ring,
 )
-from apportion.report.read import SETS
+from apportion.report.read import SET_NAMES
 from apportion.report.words import percent, shortened
 from apportion.runs.evaluation import Evaluation
 
@@ -47,15 +48,9 @@ class Worst(NamedTuple):
     predicted: float
 
 
-def variations(evaluation: Evaluation) -> Floats:
-    """Return the total variation of given and predicted proportions, one value per bag."""
-    found: Floats = np.abs(evaluation.given - evaluation.predicted).sum(axis=1) / 2
-    return found
-
-
 def worst(evaluation: Evaluation, classes: Sequence[str], most: int = 8) -> list[Worst]:
     """List the bags of largest total variation, the worst first."""
-    far = np.nan_to_num(variations(evaluation))
+    far = np.nan_to_num(total_variation(evaluation.given, evaluation.predicted))
     found = []
     for bag in np.argsort(-far, kind="stable")[:most].tolist():
         given, predicted = evaluation.given[bag].tolist(), evaluation.predicted[bag].tolist()
@@ -81,9 +76,9 @@ def bag_chart(name: str, of: str, evaluation: Evaluation, classes: Sequence[str]
         for c in range(n_classes if coloured else 1):
             _dots(axes, c, *((given[:, c], predicted[:, c]) if coloured else (given, predicted)))
         _name(axes, named)
-        error = float(variations(evaluation)[whole].mean()) if n_bags else 0.0
+        error = proportion_error(given, predicted) if n_bags else 0.0
         text = (
-            f"Predicted against given proportions of {count(n_bags, f'{SETS[of]} bag')} and "
+            f"Predicted against given proportions of {count(n_bags, f'{SET_NAMES[of]} bag')} and "
             f"{count(n_classes, 'class')}. Mean total variation {error:.4f}."
         )
         if named:
@@ -97,7 +92,7 @@ def bag_chart(name: str, of: str, evaluation: Evaluation, classes: Sequence[str]
         caption += f" Left out: {count(int((~whole).sum()), 'bag')} without finite predictions."
     marks = ("round", "square")
     keys = [key(label, c, marks[c % 2]) for c, label in enumerate(classes)] if coloured else ()
-    return Chart(f"{SETS[of].capitalize()} bags", svg, caption, keys)
+    return Chart(f"{SET_NAMES[of].capitalize()} bags", svg, caption, keys)
 
 
 def _square(axes: Axes, limit: float = 1.0) -> None:
@@ -179,7 +174,7 @@ def calibration_chart(name: str, of: str, calibration: Floats) -> Chart:
         lower.set_xlabel("confidence")
         lower.set_yticks([0, int(instances.max())], labels=["0", f"{int(instances.max()):,}"])
         text = (
-            f"Reliability of confidences on {total:,} instances of {SETS[of]} bags: expected "
+            f"Reliability of confidences on {total:,} instances of {SET_NAMES[of]} bags: expected "
             f"calibration error {error:.4f}, mean confidence {percent(confidence.sum() / total)}, "
             f"accuracy {percent(right.sum() / total)}."
         )
@@ -205,7 +200,7 @@ def heat_map(name: str, of: str, confusion: NDArray[np.int64], classes: Sequence
         axes.set_title("true class")
         axes.set_xlabel("predicted class")
         right = float(np.trace(confusion) / max(confusion.sum(), 1))
-        text = f"Confusion of {n} classes on the {SETS[of]} bags: {percent(right)} are right."
+        text = f"Confusion of {n} classes on the {SET_NAMES[of]} bags: {percent(right)} are right."
         svg = as_svg(figure, name, text)
     caption = (
         "Rows: true class. Columns: predicted class. Classes are numbered from 0. The stronger the "

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from apportion.report.read import SETS, RunRead
+from apportion.report.read import SET_NAMES, RunRead
 from apportion.report.words import duration, percent, plain
 
 MEASURES: tuple[tuple[str, Callable[..., float | None], Callable[..., str], Any], ...] = (
@@ -26,7 +26,7 @@ def compared(runs: Sequence[RunRead]) -> list[tuple[str, list[tuple[str, bool]]]
     comparable = same_bags(runs)
     columns = []
     for what, measure, write, best in MEASURES:
-        for of, name in SETS.items():
+        for of, name in SET_NAMES.items():
             values = [measure(run, of) for run in runs]
             marked = comparable and None not in values and len(set(values)) > 1
             cells = [(write(value), marked and value == best(values)) for value in values]

@@ -21,6 +21,7 @@ Array = NDArray[Any]
 MOST_COLUMNS = 12  # of a table
 MOST_CHANNELS = 4  # of a signal
 MOST_PIXELS = 96  # in either direction
+TRACE = (160, 64)  # the width and the height of a signal
 
 
 class Example(NamedTuple):
@@ -121,10 +122,10 @@ def picture(image: NDArray[np.uint8]) -> str:
 # ----------------------------------------------------------------------------------------- signals
 
 
-def trace(signal: Array, width: int = 160, height: int = 64) -> Markup:
+def trace(signal: Array) -> Markup:
     """Draw the channels of a signal (channels, length) in one SVG element."""
     channels = np.nan_to_num(signal[:MOST_CHANNELS].astype(np.float64))
-    low, high = float(channels.min()), float(channels.max())
+    (width, height), low, high = TRACE, float(channels.min()), float(channels.max())
     scale = (height - 4) / (high - low) if high > low else 0.0
     length = channels.shape[1]
     at = np.linspace(0, length - 1, min(length, width)).round().astype(int)

@@ -19,7 +19,7 @@ from apportion.runs.evaluation import Evaluation, read_evaluations
 from apportion.runs.header import RESTORE, columns_of, read_header
 from apportion.runs.run import Run
 
-SETS = {"test": "test", "valid": "validation", "train": "training"}  # the most telling first
+SET_NAMES = {"test": "test", "valid": "validation", "train": "training"}  # the most telling first
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,12 +96,12 @@ class RunRead:
     @property
     def held_out(self) -> str | None:
         """The set of bags to judge by: of those there are, the one farthest from training."""
-        return next((of for of in SETS if of in self.evaluations), None)
+        return next((of for of in SET_NAMES if of in self.evaluations), None)
 
     @property
     def with_truth(self) -> str | None:
         """The set to judge single instances by: as `held_out`, where their classes are known."""
-        known = (of for of in SETS if of in self.evaluations and self.accuracy(of) is not None)
+        known = (of for of in SET_NAMES if of in self.evaluations and self.accuracy(of) is not None)
         return next(known, None)
 
     def accuracy(self, of: str) -> float | None:

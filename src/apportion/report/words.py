@@ -8,7 +8,8 @@ from statistics import median
 from typing import Any
 
 from apportion.errors import count
-from apportion.report.read import SETS, RunRead
+from apportion.report.read import SET_NAMES, RunRead
+from apportion.runs.run import Run
 
 PHASES = {
     "train": "training",
@@ -167,8 +168,8 @@ def _of_result(run: RunRead) -> Iterator[str]:
         if guess is not None:
             mean = "Predicting the mean of the training bags for every bag"
             yield f"{mean} would have an error of {guess:.4f}."
-    known = {of: run.accuracy(of) for of in SETS}
-    told = [f"{percent(a)} on the {SETS[of]} bags" for of, a in known.items() if a is not None]
+    known = {of: run.accuracy(of) for of in SET_NAMES}
+    told = [f"{percent(a)} on the {SET_NAMES[of]} bags" for of, a in known.items() if a is not None]
     if told:
         yield f"Accuracy on single instances: {listed(told)}."
 
@@ -182,8 +183,8 @@ def notices(run: RunRead) -> list[tuple[str, str]]:
         done = f"Not finished: {run.epochs:,} of {run.epochs_wanted:,} epochs."
         found.append((done + again, resume))
     elif not run.evaluations:
-        missing = "All epochs are done, but evaluation.safetensors is missing: bags and instances "
-        found.append((f"{missing}cannot be shown.", resume))
+        missing = f"All epochs are done, but {Run(run.folder).evaluation.name} is missing: "
+        found.append((f"{missing}bags and instances cannot be shown.", resume))
     return [*found, *((text, "") for text in _cautions(run))]
 
 
@@ -207,7 +208,7 @@ def commands(run: RunRead) -> list[tuple[str, str]]:
     if not run.by_command:
         return []
     folder = shlex.quote(str(run.folder))
-    config = shlex.quote(str(run.folder / "config.toml"))
+    config = shlex.quote(str(Run(run.folder).config))
     found = [
         ("train again, in another folder", f"apportion train {config} --out runs/again"),
         ("write this page again", f"apportion report {folder} --force"),

@@ -18,12 +18,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
-from safetensors import SafetensorError
 
 from apportion.errors import RunError, count
 from apportion.files import (
@@ -181,11 +180,6 @@ class Run:
         if len(lines) > n_records:
             os.truncate(self.log, sum(len(line) + 1 for line in lines[:n_records]))
 
-    @contextmanager
-    def replacing(self, path: Path) -> Iterator[Path]:
+    def replacing(self, path: Path) -> AbstractContextManager[Path]:
         """Yield a path to write to, and put what was written in the place of a file in one step."""
-        with replacing(path, RunError, MAKE_ROOM) as beside:
-            try:
-                yield beside
-            except SafetensorError as error:  # what the operating system said is only in its text
-                raise OSError(str(error)) from error
+        return replacing(path, RunError, MAKE_ROOM)

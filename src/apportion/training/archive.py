@@ -43,7 +43,7 @@ class Archive:
             return
         with self.run.locked():
             if self.run.checkpoint.exists():
-                self.saved = checkpoint.load(self.run.checkpoint, "checkpoint")
+                self.saved = checkpoint.load(self.run)
             yield
 
     @property
@@ -117,7 +117,7 @@ class Archive:
             "identity": self.identity,
             "columns": None if session.train.columns is None else session.train.columns.to_dict(),
         }
-        checkpoint.save(self.run, self.run.checkpoint, "checkpoint", tensors, scalars)
+        checkpoint.save(self.run, tensors, scalars)
 
     def save_models(self, session: Session) -> None:
         """Save the selected and the last model, and the evaluation of the selected one."""
@@ -126,7 +126,7 @@ class Archive:
         history, train = session.history, session.train
         about = plain_names(train.classes), describe_parts(train)
         for path, weights, epoch in (
-            (self.run.model, session.selected, history.best_epoch or history.n_epochs),
+            (self.run.model, session.selected, history.selected["epoch"]),
             (self.run.last, session.last, history.n_epochs),
         ):
             model = Model(session.net, *about, columns=train.columns, epoch=epoch)
@@ -144,7 +144,7 @@ class Archive:
             what = "a trained model" if run.model.exists() else f"a log of {logged} epochs"
             raise RunError(
                 f"{run.folder} has {what}, but no checkpoint to go on from.",
-                "Put checkpoint.safetensors back, or train in another folder.",
+                f"Put {run.checkpoint.name} back, or train in another folder.",
             )
         run.rewind(0)
         resolved = {

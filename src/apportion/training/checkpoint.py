@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from apportion.bags.bags import Bags
-from apportion.runs.header import RESTORE, metadata, opened
+from apportion.runs.header import metadata, opened
 from apportion.runs.run import Run
 
 __all__ = [
@@ -38,35 +37,25 @@ __all__ = [
 ]
 
 Tensors = dict[str, Tensor]
+KIND = "checkpoint"
 SAMPLED_ROWS = 1024
 
 
-def save(
-    run: Run,
-    path: Path,
-    kind: str,
-    tensors: Mapping[str, Mapping[str, Tensor]],
-    content: Mapping[str, Any],
-) -> None:
-    """Save groups of tensors, and a header; a file that exists is replaced.
-
-    The group "" is for the weights of a model under their own names.
-    """
+def save(run: Run, tensors: Mapping[str, Mapping[str, Tensor]], content: Mapping[str, Any]) -> None:
+    """Save groups of tensors, and a header, as the checkpoint of a run."""
     flat = {
-        f"{group}.{name}" if group else name: tensor.detach().cpu().contiguous().clone()
+        f"{group}.{name}": tensor.detach().cpu().contiguous().clone()
         for group, members in tensors.items()
         for name, tensor in members.items()
     }
-    with run.replacing(path) as beside:
-        save_file(flat, beside, metadata(kind, content))
+    with run.replacing(run.checkpoint) as beside:
+        save_file(flat, beside, metadata(KIND, content))
 
 
-def load(
-    path: Path, kind: str, *, remedy: str = RESTORE
-) -> tuple[dict[str, Tensors], dict[str, Any]]:
+def load(run: Run) -> tuple[dict[str, Tensors], dict[str, Any]]:
     """Read the groups of tensors and the header that `save` wrote."""
     tensors: dict[str, Tensors] = {}
-    with opened(path, kind, framework="pt", remedy=remedy) as (file, header):
+    with opened(run.checkpoint, KIND, framework="pt") as (file, header):
         for name in file.keys():  # noqa: SIM118
             group, _, member = name.partition(".")
             # Copies: a tensor that is still mapped would keep a replaced file on the disk.

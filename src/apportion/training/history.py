@@ -21,6 +21,8 @@ class History:
     >>> history = History([{"epoch": 1, "loss": 0.7}, {"epoch": 2, "loss": 0.5}], best_epoch=2)
     >>> history, history["loss"]
     (History(2 epochs, epoch 2 selected), [0.7, 0.5])
+    >>> history.selected
+    {'epoch': 2, 'loss': 0.5}
     """
 
     records: list[dict[str, Any]] = field(default_factory=list)  # as in log.jsonl
@@ -32,6 +34,11 @@ class History:
     def n_epochs(self) -> int:
         """The number of epochs that are done."""
         return len(self.records)
+
+    @property
+    def selected(self) -> dict[str, Any]:
+        """The record of the selected epoch; without validation, of the last one."""
+        return self.records[(self.best_epoch or 0) - 1]
 
     def __getitem__(self, name: str) -> list[Any]:
         """Return one number per epoch: ``history["loss"]``; None for an epoch without it."""

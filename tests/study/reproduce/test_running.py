@@ -17,7 +17,7 @@ from apportion.study.datasets.benchmarks import cifar10
 from apportion.study.reproduce import running
 from apportion.study.reproduce.paper import Cell
 from apportion.study.reproduce.running import run
-from apportion.study.reproduce.schedule import duration
+from apportion.study.reproduce.schedule import time_together
 from apportion.training.history import History
 from apportion.training.many import fit_many
 from apportion.training.session import Session
@@ -254,7 +254,7 @@ def clock(monkeypatch):
 
     def fit_many(jobs, at_once):
         cells = [job["cell"] for job in jobs]
-        now[0] += duration([100.0] * len(cells))
+        now[0] += time_together([100.0] * len(cells))
         started.append(cells)
         for job in jobs:
             job["running"].discard(job["cell"])
@@ -283,9 +283,9 @@ def test_what_a_checkpoint_has_takes_no_time_again(tmp_path, clock, logged, left
     for epoch in range(1, logged + 1):
         log.append({"epoch": epoch})
     told: list[float] = []
-    run(paper, [cell], runs=tmp_path / "runs", time_limit=duration([100.0 * left]),
+    run(paper, [cell], runs=tmp_path / "runs", time_limit=time_together([100.0 * left]),
         on_start=lambda group, seconds: told.append(seconds))  # fmt: skip
-    assert told == [duration([100.0 * left])]
+    assert told == [time_together([100.0 * left])]
 
 
 @pytest.mark.parametrize(
@@ -312,4 +312,4 @@ def test_a_cell_is_started_only_if_it_will_end_in_time(tmp_path, clock, limit, s
     )
     assert [len(group) for group in clock] == sizes
     assert [cell for group in clock for cell in group] == done
-    assert told == [duration([100.0] * n) for n in sizes]
+    assert told == [time_together([100.0] * n) for n in sizes]

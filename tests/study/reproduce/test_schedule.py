@@ -3,7 +3,7 @@
 import pytest
 
 from apportion.study.reproduce.paper import Cell
-from apportion.study.reproduce.schedule import SETTING_UP, duration, next_group, predicted
+from apportion.study.reproduce.schedule import SETTING_UP, next_group, predicted, time_together
 from tests.study.reproduce.small import line_of
 
 HERE = "a computer"
@@ -40,16 +40,16 @@ def test_a_prediction_is_what_the_like_took_and_else_on_the_safe_side(wanted, se
 @pytest.mark.parametrize("together", [1, 2, 3, 4, 6])
 def test_a_prediction_does_not_depend_on_how_many_ran_beside_it(together):
     """What ran alone takes as long when it is run alone again."""
-    took = duration([25.0] * together) - SETTING_UP
+    took = time_together([25.0] * together) - SETTING_UP
     line = line_of("fpl", 4, share=took / together, epochs=400, together=together)
     assert predicted(cell(), [line], HERE, "cuda") == pytest.approx(25.0)
 
 
 def test_few_cells_take_more_than_their_shares():
-    assert duration([10.0] * 4) == SETTING_UP + 40
-    assert duration([10.0]) == SETTING_UP + 17
-    assert [duration([10.0] * n) for n in (1, 2, 3, 4)] == sorted(
-        duration([10.0] * n) for n in (1, 2, 3, 4)
+    assert time_together([10.0] * 4) == SETTING_UP + 40
+    assert time_together([10.0]) == SETTING_UP + 17
+    assert [time_together([10.0] * n) for n in (1, 2, 3, 4)] == sorted(
+        time_together([10.0] * n) for n in (1, 2, 3, 4)
     )
 
 

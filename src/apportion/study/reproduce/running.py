@@ -29,7 +29,7 @@ from apportion.runs.run import Run
 from apportion.study.datasets.benchmarks import Benchmark, cifar10, spoken_arabic_digits, svhn
 from apportion.study.paper_bags import paper as paper_bags
 from apportion.study.reproduce.paper import Cell, Paper
-from apportion.study.reproduce.schedule import duration, next_group, predicted
+from apportion.study.reproduce.schedule import next_group, predicted, time_together
 from apportion.study.results import provenance
 from apportion.training.history import History
 from apportion.training.job import Job
@@ -122,7 +122,7 @@ def run(
         if not group:
             return done
         if on_start is not None:
-            on_start(group, duration([shares[cell] for cell in group]))
+            on_start(group, time_together([shares[cell] for cell in group]))
         running = set(group)
         jobs = []
         for cell in group:
@@ -179,7 +179,7 @@ def _job(
 
     def on_end(history: History) -> None:
         records = history.records
-        best, last = records[(history.best_epoch or 0) - 1], records[-1]
+        best, last = history.selected, records[-1]
         lengths = [sum(record["seconds"].values()) for record in records]
         earlier = sum(lengths[: len(lengths) - len(ends)])  # epochs of a process that was killed
         # How many cells ran beside those is not known: they count as these do.

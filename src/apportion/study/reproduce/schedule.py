@@ -15,7 +15,7 @@ from typing import Any
 
 from apportion.study.reproduce.paper import Cell
 
-__all__ = ["SETTING_UP", "duration", "next_group", "predicted"]
+__all__ = ["SETTING_UP", "next_group", "predicted", "time_together"]
 
 SETTING_UP = 60.0  # seconds: reading, compiling, recording
 FEWER = {1: 1.7, 2: 1.3, 3: 1.1}  # how much larger the shares of so many cells are
@@ -44,7 +44,7 @@ def _of_an_epoch(line: Mapping[str, Any]) -> float:
     return float(line["share"] / line["epochs"]) / FEWER.get(line["together"], 1.0)
 
 
-def duration(shares: Sequence[float]) -> float:
+def time_together(shares: Sequence[float]) -> float:
     """Return the seconds that cells take together."""
     return SETTING_UP + FEWER.get(len(shares), 1.0) * sum(shares)
 
@@ -66,7 +66,7 @@ def next_group(
         new = remaining is not None and (cell.method, cell.dataset) not in known
         if len(group) == at_once or (new and group):
             break
-        total = duration([*(shares[other] for other in group), shares[cell]])
+        total = time_together([*(shares[other] for other in group), shares[cell]])
         if remaining is None or total <= remaining:
             group.append(cell)
             if new:
