@@ -106,7 +106,7 @@ def test_the_same_run_gives_the_same_bytes(trained, tmp_path):
 @pytest.mark.parametrize(
     ("spoil", "problem"),
     [
-        (lambda run: shutil.rmtree(run), "is missing"),
+        (lambda run: shutil.rmtree(run), "does not exist"),
         (lambda run: (run / "config.toml").unlink(), "has no config.toml"),
         (lambda run: (run / "config.toml").write_text("a ="), "is not valid TOML"),
         (lambda run: (run / "config.toml").write_text("a = 1"), "not the configuration of a run"),
