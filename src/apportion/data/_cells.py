@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Iterable
 from typing import Any, Literal
 
@@ -17,6 +19,7 @@ Kind = Literal["numbers", "text"]
 Rows = NDArray[np.int64]
 
 MOST = float(np.finfo(np.float32).max)
+BOOLEANS = {"TRUE": "1", "FALSE": "0"}  # as pandas reads them, in any case of letters
 NUMBERS = ("integer", "floating", "boolean", "mixed-integer-float")
 
 
@@ -69,7 +72,8 @@ def kind_of(name: str, cells: pd.Series[Any]) -> Kind | None:
 
 def read_numbers(name: str, cells: pd.Series[Any], rows: Rows) -> NDArray[np.float64]:
     """Return the values, with NaN for a missing one; each of the others fits in float32."""
-    values: NDArray[np.float64] = cells.to_numpy(dtype=np.float64, na_value=np.nan)
+    # Where floats stand below whole numbers, pandas reads "-0" as −0, and otherwise as 0.
+    values: NDArray[np.float64] = cells.to_numpy(dtype=np.float64, na_value=np.nan) + 0.0
     outside = np.abs(values) > MOST
     if outside.any():
         first = int(outside.argmax())
@@ -85,3 +89,28 @@ def read_texts(cells: pd.Series[Any]) -> tuple[NDArray[np.intp], list[str]]:
     """Return the code of each cell's text, -1 if it is missing, and the distinct texts."""
     codes, distinct = pd.factorize(cells)
     return codes, [str(value) for value in distinct.tolist()]
+
+
+def read_alone(cells: pd.Series[Any]) -> pd.Series[Any]:
+    """Return texts as pandas reads them from a CSV file that has no other cells.
+
+    A file has one type per column, so other rows may have made texts of numbers or booleans.
+    """
+    codes, texts = read_texts(cells)
+    return _parse(texts).reindex(codes)  # a missing cell has code −1, and no value
+
+
+def read_mixed(cells: pd.Series[Any]) -> pd.Series[Any]:
+    """Return texts as numbers, if each of them is a number or a boolean; or else unchanged."""
+    codes, texts = read_texts(cells)
+    try:
+        return _parse([BOOLEANS.get(text.upper(), text) for text in texts], float).reindex(codes)
+    except ValueError:
+        return cells
+
+
+def _parse(texts: list[str], dtype: Any = None) -> pd.Series[Any]:
+    lines = io.StringIO(newline="")
+    csv.writer(lines, quoting=csv.QUOTE_ALL).writerows([text] for text in texts)
+    lines.seek(0)
+    return pd.read_csv(lines, names=["x"], index_col=False, low_memory=False, dtype=dtype)["x"]

@@ -17,6 +17,7 @@ from apportion.data._cells import (
     check_distinct,
     find_columns,
     kind_of,
+    read_alone,
     read_numbers,
     read_texts,
 )
@@ -63,7 +64,7 @@ class Statistics:
         rows : array, optional
             Where the rows of the piece are in the table, if not after those of the pieces before.
         maybe_numbers : collection of str
-            Columns whose texts are numbers if all of them can be read so.
+            Columns of a CSV file, whose texts may be numbers or booleans.
         """
         self.maybe_numbers = maybe_numbers
         places = find_columns(frame)
@@ -89,9 +90,8 @@ class Statistics:
         kind = kind_of(name, cells) if len(cells) else None
         if kind == "text" and name in self.maybe_numbers:
             # Rows of the piece that are not learned from may have made it a column of text.
-            numbers = pd.to_numeric(cells, errors="coerce")
-            if not (numbers.isna() & cells.notna()).any():
-                kind, cells = kind_of(name, numbers), numbers
+            cells = read_alone(cells)
+            kind = kind_of(name, cells)
         if kind and column.kind and kind != column.kind:
             self.mixed = name
             raise DataError(

@@ -16,7 +16,15 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from apportion.bags.columns import Columns
-from apportion.data._cells import Rows, find_columns, kind_of, read_numbers, read_texts
+from apportion.data._cells import (
+    BOOLEANS,
+    Rows,
+    find_columns,
+    kind_of,
+    read_mixed,
+    read_numbers,
+    read_texts,
+)
 from apportion.data._statistics import Statistics
 from apportion.errors import DataError, and_more, count, suggestion
 
@@ -137,16 +145,27 @@ class Unseen:
 
 
 def encode_into(
-    columns: Columns, frame: pd.DataFrame, rows: Rows, numbers: Numbers, codes: Codes
+    columns: Columns,
+    frame: pd.DataFrame,
+    rows: Rows,
+    numbers: Numbers,
+    codes: Codes,
+    *,
+    from_csv: bool = False,
 ) -> Unseen:
-    """Encode a frame into arrays of the same length. `rows` are the row numbers in errors."""
+    """Encode a frame into arrays of the same length. `rows` are the row numbers in errors.
+
+    With `from_csv`, what a text becomes does not depend on the rows that it is read with.
+    """
     places = _find(columns, frame)
     unseen, n_numeric = Unseen(), len(columns.means)
     indicators = {name: n_numeric + j for j, name in enumerate(columns.gaps)}
     for j, name in enumerate(columns.numeric):
         cells = frame.iloc[:, places[name]]
         if kind_of(name, cells) == "text":
-            raise _text_for_numbers(name, cells, rows)
+            cells = read_mixed(cells) if from_csv else cells
+            if cells.dtype.kind != "f":
+                raise _text_for_numbers(name, cells, rows)
         values = read_numbers(name, cells, rows)
         missing = np.isnan(values)
         numbers[:, j] = values - columns.means[name] if name in columns.shifted else values
@@ -191,6 +210,7 @@ def _find(columns: Columns, frame: pd.DataFrame) -> dict[str, int]:
 def _text_for_numbers(name: str, cells: pd.Series[Any], rows: Rows) -> DataError:
     known = cells.notna().to_numpy()
     bad = known & pd.to_numeric(cells.astype(object), errors="coerce").isna().to_numpy()
+    bad &= ~cells.astype(str).str.upper().isin(BOOLEANS).to_numpy()
     at = int((bad if bad.any() else known).argmax())
     return DataError(
         f"column {name!r} held numbers when it was learned, but holds text now: "

@@ -265,7 +265,8 @@ class _Reading:
                 numbers, codes = store.part(first, read)
                 with naming(source.source):
                     rows = np.arange(first, read)
-                    unseen.update(encode_into(columns, frame, rows, numbers, codes))
+                    own = encode_into(columns, frame, rows, numbers, codes, from_csv=source.is_csv)
+                    unseen.update(own)
             if read != scan.n_rows:
                 raise DataError(
                     f"{source.source} had {scan.n_rows:,} rows, but their number has changed.",
