@@ -15,7 +15,7 @@ import numpy as np
 
 from apportion.bags.bags import Bags, put_in_bags
 from apportion.bags.read import Placed, factorize
-from apportion.data._image_files import ImageFiles, pillow
+from apportion.data._image_files import ImageFiles
 from apportion.data._named import agreed, names_in, read_columns
 from apportion.data._row_store import check_store
 from apportion.data.pieces import Pieces, Rows
@@ -38,7 +38,7 @@ def read_images(
     size: tuple[int, int] | None = None,
     store: str | os.PathLike[str] | None = None,
 ) -> Bags:
-    """Read image files, and put them in bags. It needs Pillow.
+    """Read image files, and put them in bags.
 
     The instances are of shape (M, 3, height, width), in uint8, or (M, 1, height, width) if all
     images are gray. They are turned as their EXIF orientation says; transparency is left out. A
@@ -80,7 +80,6 @@ def read_images(
     >>> bags.x.shape, bags.x[:, :, 0, 0].tolist()
     ((2, 3, 2, 4), [[255, 0, 0], [0, 0, 255]])
     """
-    pillow()
     if size is not None and (np.shape(size) != (2,) or not all(map(_is_positive, size))):
         raise DataError(f"size is {size!r}.", "Pass (height, width), two whole numbers above 0.")
     root, target = Path(folder).expanduser(), None if store is None else Path(store).expanduser()
