@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from apportion.data import _image_files, _row_store
-from apportion.data.images import read_images
+from apportion.data.images import read_image_sets, read_images
 from apportion.errors import BagError, DataError
 
 SHARES = {"n": {"cat": 0.5, "dog": 0.5}, "s": {"cat": 0.0, "dog": 1.0}}
@@ -326,6 +326,34 @@ def test_an_orientation_behind_the_pixels_is_not_overlooked(tmp_path):
     with pytest.raises(DataError, match=r"'a.png' .* is 7 × 5 .* 'c.png' \(row 2 .*\) 5 × 7\."):
         read_images(tmp_path, table, proportions={"n": [1.0]}, store=tmp_path / "store")
     assert not list((tmp_path / "store").glob("*"))
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["a column split", "a share"])
+def test_training_images_alone_decide_how_many_channels_there_are(tmp_path, named):
+    files = [f"{i}.png" for i in range(4)]
+    table = pd.DataFrame({"file": files, "bag": list("abcd")})
+    shares = pd.DataFrame({"bag": list("abcd"), "split": ["train", "test", "train", "valid"]})
+    shares = shares.assign(cat=0.0, dog=1.0) if named else shares[["bag"]].assign(dog=1.0)
+    options: Any = {"proportions": shares, "seed": 2}
+    options |= {} if named else {"validation": 0.5}
+    for i, file in enumerate(files):
+        save(tmp_path, file, pixels(i, channels=1))
+    gray = read_image_sets(tmp_path, table, **options)
+    held_out = [i for name, bags in gray.items() if name != "train" for i in bags.index.tolist()]
+    for i in held_out:
+        save(tmp_path, files[i], pixels(i))
+    sets = read_image_sets(tmp_path, table, **options)
+    assert {name: bags.ids for name, bags in sets.items()} == {n: b.ids for n, b in gray.items()}
+    rows = sets["train"].index
+    assert sets["train"].x.shape == (4, 1, 5, 7)
+    np.testing.assert_array_equal(sets["train"].x[rows], gray["train"].x[rows])
+    for i in held_out:  # ITU-R 601-2
+        luma = pixels(i) @ [0.299, 0.587, 0.114]
+        np.testing.assert_allclose(sets["train"].x[i, 0], luma, atol=1)
+    for i in rows.tolist():  # and the other way round
+        save(tmp_path, files[i], pixels(i))
+    save(tmp_path, files[held_out[0]], pixels(9, channels=1))
+    assert read_image_sets(tmp_path, table, **options)["train"].x.shape == (4, 3, 5, 7)
 
 
 def test_images_of_more_than_8_bits_are_refused(tmp_path):

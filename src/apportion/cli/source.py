@@ -202,11 +202,11 @@ class Source:
         validation, seed
             As in `apportion.data.tables.read_sets`.
         """
-        from apportion.data.images import read_images
+        from apportion.data.images import read_image_sets
         from apportion.data.pieces import named
         from apportion.data.proportions import read_proportions
-        from apportion.data.signals import read_signals
-        from apportion.data.tables import read_sets, split_bags
+        from apportion.data.signals import read_signal_sets
+        from apportion.data.tables import read_sets
 
         rows = self.open()
         rows.check_columns([self.bag], "Name the column of the bags with --bag.")
@@ -226,24 +226,25 @@ class Source:
             "counts": self.counts,
             "normalize": self.normalize,
             "label": self.label,
+            "validation": validation,
+            "seed": seed,
         }
         if self.images is not None:
-            bags = read_images(self.images, rows, file=self.file, size=self.size, **options)
-            return self._read(split_bags(bags, table, validation, seed), table, validation)
+            sets = read_image_sets(self.images, rows, file=self.file, size=self.size, **options)
+            return self._read(sets, table, validation)
         if self.signal is not None:
             own = (self.bag, self.label, self.signal, self.order, *self.exclude)
             others = (name for name in named(rows.names, rows.source) if name not in own)
             channels = self.channels or tuple(others)
             options |= {"signal": self.signal, "order": self.order, "channels": channels}
-            bags = read_signals(rows, **options)
-            sets = split_bags(bags, table, validation, seed)
+            sets = read_signal_sets(rows, **options)
             # Predictions find them by name, in any order.
             return replace(self, channels=channels)._read(sets, table, validation)
         chosen: Any = columns
         if columns is None:
             left_out = (self.bag, self.label, *self.exclude)
             chosen = [n for n in named(rows.names, rows.source) if n not in left_out]
-        sets = read_sets(rows, columns=chosen, validation=validation, seed=seed, **options)
+        sets = read_sets(rows, columns=chosen, **options)
         self._check_for_the_truth(sets["train"])
         return self._read(sets, table, validation)
 

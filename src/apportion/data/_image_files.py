@@ -6,7 +6,7 @@ import logging
 import os
 import struct
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -59,8 +59,11 @@ class ImageFiles:
     def __init__(self, folder: Path, names: Sequence[str], rows: Sequence[int]) -> None:
         self.folder, self.names, self.rows = folder, names, rows
 
-    def read(self, size: Size | None, store: Path | None) -> Pixels:
-        """Read the array (M, 1 or 3, height, width), mapped to a file in `store` if it is given."""
+    def read(self, size: Size | None, store: Path | None, like: Iterable[int] = ()) -> Pixels:
+        """Read the array (M, 1 or 3, height, width), mapped to a file in `store` if it is given.
+
+        It has one channel if all files that it is to be `like` are gray; by default that is all.
+        """
         absent = [i for i, name in enumerate(self.names) if not (self.folder / name).is_file()]
         if absent:
             raise DataError(
@@ -75,7 +78,8 @@ class ImageFiles:
                 f"(mode {headers[deep[0]].mode}){and_more(len(deep))}.",
                 "Save such images with 8 bits, or pass arrays to Bags.from_rows.",
             )
-        mode = "L" if all(header.mode in GRAY for header in headers) else "RGB"
+        decisive = [headers[i] for i in like] or headers
+        mode = "L" if all(header.mode in GRAY for header in decisive) else "RGB"
         if size is None:
             self._check_size(headers[0].size, [header.size for header in headers], turned=True)
         height, width = size or self._first_size(mode, headers[0].size)

@@ -18,9 +18,10 @@ from apportion.bags.read import Placed, factorize
 from apportion.data._named import agreed, names_in, read_columns
 from apportion.data.pieces import Pieces, Rows, named
 from apportion.data.proportions import read_proportions
+from apportion.data.tables import split_bags
 from apportion.errors import DataError
 
-__all__ = ["pad", "read_signals"]
+__all__ = ["pad", "read_signal_sets", "read_signals"]
 
 Frames = NDArray[np.float32]
 Ints = NDArray[np.int64]
@@ -183,6 +184,30 @@ def read_signals(
     placed = Placed(*factorize(bag_of.values(), "bag id", len(bag_of)))
     x = frames, lengths
     return put_in_bags(x, placed, table, counts=counts, normalize=normalize, truth=truth)
+
+
+def read_signal_sets(
+    rows: Rows | Pieces,
+    *,
+    bag: str,
+    proportions: Any = None,
+    validation: float | None = None,
+    seed: int = 0,
+    **options: Any,
+) -> dict[str, Bags]:
+    """Read signals to train on, to select by and to test on, as `apportion.read_sets` does.
+
+    Those of each set are padded to their own length. Options are those of `read_signals`.
+    """
+    table = None if proportions is None else read_proportions(proportions, bag)
+    bags = read_signals(rows, bag=bag, proportions=table, **options)
+    sets, (frames, lengths) = split_bags(bags, table, validation, seed), bags.parts
+    for name, own in sets.items():
+        longest = int(lengths[own.index].max())
+        if longest < frames.shape[2]:
+            # A view of the frames; signals of other sets, which are not used, are cut.
+            sets[name] = own.with_rows((frames[..., :longest], np.minimum(lengths, longest)))
+    return sets
 
 
 def _read_channels(source: str, frame: pd.DataFrame, names: Sequence[Any]) -> Frames:
