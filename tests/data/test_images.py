@@ -334,8 +334,8 @@ def test_training_images_alone_decide_how_many_channels_there_are(tmp_path, name
     table = pd.DataFrame({"file": files, "bag": list("abcd")})
     shares = pd.DataFrame({"bag": list("abcd"), "split": ["train", "test", "train", "valid"]})
     shares = shares.assign(cat=0.0, dog=1.0) if named else shares[["bag"]].assign(dog=1.0)
-    options: Any = {"proportions": shares, "seed": 2}
-    options |= {} if named else {"validation": 0.5}
+    options: Any = {"bag": "bag", "file": "file", "label": None, "proportions": shares}
+    options |= {"validation": None if named else 0.5, "seed": 2, "size": None}
     for i, file in enumerate(files):
         save(tmp_path, file, pixels(i, channels=1))
     gray = read_image_sets(tmp_path, table, **options)

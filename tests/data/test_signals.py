@@ -169,14 +169,14 @@ def test_a_longer_signal_that_is_held_out_changes_nothing_for_the_others(named):
     rows = rows.drop(index=[4, 5, 8, 23])  # words 1, 2 and 7 are shorter
     table = pd.DataFrame({"bag": list("abcd"), "split": ["train", "train", "valid", "test"]})
     table = table.assign(yes=0.5, no=0.5) if named else table.drop(columns="split").assign(yes=1.0)
-    options: Any = {"signal": "word", "bag": "bag", "proportions": table, "seed": 1}
-    options |= {} if named else {"validation": 0.25}
-    before = read_signal_sets(rows, **options)
+    options: Any = {"signal": "word", "bag": "bag", "proportions": table}
+    held_out = (None if named else 0.25), 1
+    before = read_signal_sets(rows, *held_out, **options)
     *others, last = before
     (out, *_) = before[last].ids
     word = rows.loc[rows["bag"] == out, "word"].iloc[0]
     longer = pd.DataFrame({"word": word, "bag": out, "pitch": np.arange(50.0)})
-    after = read_signal_sets(pd.concat([rows, longer]), **options)
+    after = read_signal_sets(pd.concat([rows, longer]), *held_out, **options)
     assert list(after) == list(before)
     for name in others:
         for part, same in zip(after[name].parts, before[name].parts, strict=True):

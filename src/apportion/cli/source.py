@@ -226,25 +226,25 @@ class Source:
             "counts": self.counts,
             "normalize": self.normalize,
             "label": self.label,
-            "validation": validation,
-            "seed": seed,
         }
+        held_out = validation, seed
         if self.images is not None:
-            sets = read_image_sets(self.images, rows, file=self.file, size=self.size, **options)
+            options |= {"file": self.file, "size": self.size}
+            sets = read_image_sets(self.images, rows, *held_out, **options)
             return self._read(sets, table, validation)
         if self.signal is not None:
             own = (self.bag, self.label, self.signal, self.order, *self.exclude)
             others = (name for name in named(rows.names, rows.source) if name not in own)
             channels = self.channels or tuple(others)
             options |= {"signal": self.signal, "order": self.order, "channels": channels}
-            sets = read_signal_sets(rows, **options)
+            sets = read_signal_sets(rows, *held_out, **options)
             # Predictions find them by name, in any order.
             return replace(self, channels=channels)._read(sets, table, validation)
         chosen: Any = columns
         if columns is None:
             left_out = (self.bag, self.label, *self.exclude)
             chosen = [n for n in named(rows.names, rows.source) if n not in left_out]
-        sets = read_sets(rows, columns=chosen, **options)
+        sets = read_sets(rows, columns=chosen, validation=validation, seed=seed, **options)
         self._check_for_the_truth(sets["train"])
         return self._read(sets, table, validation)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any, Literal
 
 import numpy as np
@@ -100,13 +101,17 @@ def read_alone(cells: pd.Series[Any]) -> pd.Series[Any]:
     return _parse(texts).reindex(codes)  # a missing cell has code −1, and no value
 
 
-def read_mixed(cells: pd.Series[Any]) -> pd.Series[Any]:
-    """Return texts as numbers, if each of them is a number or a boolean; or else unchanged."""
-    codes, texts = read_texts(cells)
-    try:
-        return _parse([BOOLEANS.get(text.upper(), text) for text in texts], float).reindex(codes)
-    except ValueError:
-        return cells
+def read_mixed(frame: pd.DataFrame, names: Iterable[str]) -> pd.DataFrame:
+    """Return a piece of a CSV file with columns of text as numbers.
+
+    Each of their cells must be a number or a boolean, or else the column stays text.
+    """
+    for name in [name for name in names if kind_of(name, frame[name]) == "text"]:
+        codes, texts = read_texts(frame[name])
+        with suppress(ValueError):
+            numbers = _parse([BOOLEANS.get(text.upper(), text) for text in texts], float)
+            frame = frame.assign(**{name: numbers.reindex(codes).to_numpy()})
+    return frame
 
 
 def _parse(texts: list[str], dtype: Any = None) -> pd.Series[Any]:

@@ -110,10 +110,8 @@ def _reserve(file: Path) -> None:
         try:
             os.posix_fallocate(opened.fileno(), 0, file.stat().st_size)
         except OSError as error:
-            if error.errno not in (
-                errno.EINVAL,
-                errno.EOPNOTSUPP,
-            ):  # not every disk supports it
+            # Not every disk supports it.
+            if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
                 raise
 
 

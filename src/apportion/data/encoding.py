@@ -21,7 +21,6 @@ from apportion.data._cells import (
     Rows,
     find_columns,
     kind_of,
-    read_mixed,
     read_numbers,
     read_texts,
 )
@@ -145,27 +144,16 @@ class Unseen:
 
 
 def encode_into(
-    columns: Columns,
-    frame: pd.DataFrame,
-    rows: Rows,
-    numbers: Numbers,
-    codes: Codes,
-    *,
-    from_csv: bool = False,
+    columns: Columns, frame: pd.DataFrame, rows: Rows, numbers: Numbers, codes: Codes
 ) -> Unseen:
-    """Encode a frame into arrays of the same length. `rows` are the row numbers in errors.
-
-    With `from_csv`, what a text becomes does not depend on the rows that it is read with.
-    """
+    """Encode a frame into arrays of the same length. `rows` are the row numbers in errors."""
     places = _find(columns, frame)
     unseen, n_numeric = Unseen(), len(columns.means)
     indicators = {name: n_numeric + j for j, name in enumerate(columns.gaps)}
     for j, name in enumerate(columns.numeric):
         cells = frame.iloc[:, places[name]]
         if kind_of(name, cells) == "text":
-            cells = read_mixed(cells) if from_csv else cells
-            if cells.dtype.kind != "f":
-                raise _text_for_numbers(name, cells, rows)
+            raise _text_for_numbers(name, cells, rows)
         values = read_numbers(name, cells, rows)
         missing = np.isnan(values)
         numbers[:, j] = values - columns.means[name] if name in columns.shifted else values

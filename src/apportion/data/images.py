@@ -81,51 +81,33 @@ def read_images(
     >>> bags.x.shape, bags.x[:, :, 0, 0].tolist()
     ((2, 3, 2, 4), [[255, 0, 0], [0, 0, 255]])
     """
-    shape, target = _check_options(size, store)
-    bags, _, files = _place(folder, table, bag, file, proportions, counts, normalize, label)
+    if size is not None and (np.shape(size) != (2,) or not all(map(_is_positive, size))):
+        raise DataError(f"size is {size!r}.", "Pass (height, width), two whole numbers above 0.")
+    shape = None if size is None else (int(size[0]), int(size[1]))
+    target = None if store is None else Path(store).expanduser()
+    if target is not None:
+        check_store(target)
+    how = {"counts": counts, "normalize": normalize}
+    bags, _, files = _place(folder, table, bag, file, label, proportions, **how)
     return bags.with_rows(files.read(shape, target))
 
 
 def read_image_sets(
-    folder: str | os.PathLike[str],
-    table: Rows | Pieces,
-    *,
-    validation: float | None = None,
-    seed: int = 0,
-    size: tuple[int, int] | None = None,
-    store: str | os.PathLike[str] | None = None,
-    **options: Any,
+    folder: Any, table: Any, validation: float | None, seed: int, *, size: Any, **options: Any
 ) -> dict[str, Bags]:
     """Read images to train on, to select by and to test on, as `apportion.read_sets` does.
 
-    All have as many channels as the images of the training bags have. Options are those of
-    `read_images`.
+    All have as many channels as those of the training bags. Further options are all of those of
+    `read_images` but the store.
     """
-    shape, target = _check_options(size, store)
     bags, known, files = _place(folder, table, **options)
     sets = split_bags(bags, known, validation, seed)
-    x = files.read(shape, target, like=np.unique(sets["train"].index).tolist())
+    x = files.read(size, None, like=np.unique(sets["train"].index).tolist())
     return {name: own.with_rows(x) for name, own in sets.items()}
 
 
-def _check_options(size: Any, store: Any) -> tuple[tuple[int, int] | None, Path | None]:
-    if size is not None and (np.shape(size) != (2,) or not all(map(_is_positive, size))):
-        raise DataError(f"size is {size!r}.", "Pass (height, width), two whole numbers above 0.")
-    target = None if store is None else Path(store).expanduser()
-    if target is not None:
-        check_store(target)
-    return None if size is None else (int(size[0]), int(size[1])), target
-
-
 def _place(
-    folder: str | os.PathLike[str],
-    table: Rows | Pieces,
-    bag: str = "bag",
-    file: str = "file",
-    proportions: Any = None,
-    counts: bool = False,
-    normalize: bool = False,
-    label: str | None = None,
+    folder: Any, table: Any, bag: str, file: str, label: str | None, proportions: Any, **how: Any
 ) -> tuple[Bags, BagTable | None, ImageFiles]:
     """Put files in bags, so that errors in the bags are raised before all files are read."""
     root = Path(folder).expanduser()
@@ -145,7 +127,7 @@ def _place(
     distinct, place = factorize(files, "file", len(files))
     first_rows = np.unique(place, return_index=True)[1].tolist()
     placed = Placed(*factorize(ids, "bag id", len(ids)), place)
-    bags = put_in_bags(None, placed, known, counts=counts, normalize=normalize, truth=truth)
+    bags = put_in_bags(None, placed, known, truth=truth, **how)
     return bags, known, ImageFiles(root, list(map(str, distinct)), first_rows)
 
 

@@ -187,17 +187,11 @@ def read_signals(
 
 
 def read_signal_sets(
-    rows: Rows | Pieces,
-    *,
-    bag: str,
-    proportions: Any = None,
-    validation: float | None = None,
-    seed: int = 0,
-    **options: Any,
+    rows: Any, validation: float | None, seed: int, *, bag: str, proportions: Any, **options: Any
 ) -> dict[str, Bags]:
     """Read signals to train on, to select by and to test on, as `apportion.read_sets` does.
 
-    Those of each set are padded to their own length. Options are those of `read_signals`.
+    Those of each set are padded to their own length. Further options are those of `read_signals`.
     """
     table = None if proportions is None else read_proportions(proportions, bag)
     bags = read_signals(rows, bag=bag, proportions=table, **options)

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from apportion.bags.bags import Bags, held_out_bags, put_in_bags
 from apportion.bags.columns import Columns
 from apportion.bags.read import Placed
+from apportion.data._cells import read_mixed
 from apportion.data._row_store import RowStore, check_store
 from apportion.data._scan import Scan
 from apportion.data.encoding import Unseen, encode_into
@@ -265,8 +266,8 @@ class _Reading:
                 numbers, codes = store.part(first, read)
                 with naming(source.source):
                     rows = np.arange(first, read)
-                    own = encode_into(columns, frame, rows, numbers, codes, from_csv=source.is_csv)
-                    unseen.update(own)
+                    frame = read_mixed(frame, columns.numeric) if source.is_csv else frame
+                    unseen.update(encode_into(columns, frame, rows, numbers, codes))
             if read != scan.n_rows:
                 raise DataError(
                     f"{source.source} had {scan.n_rows:,} rows, but their number has changed.",
