@@ -177,7 +177,7 @@ def test_the_array_may_be_a_file(tmp_path):
     np.testing.assert_array_equal(np.load(store / "images.npy"), bags.x)
     np.testing.assert_array_equal(bags.x[1], as_stored(pixels(0)))
     before = (store / "images.npy").read_bytes()
-    with pytest.raises(DataError, match=r"store .* has 1 files already, such as images\.npy"):
+    with pytest.raises(DataError, match=r"store .* has 1 file already, such as images\.npy"):
         read_images(tmp_path, table, proportions=SHARES, store=store)
     assert (store / "images.npy").read_bytes() == before
 
@@ -354,6 +354,13 @@ def test_training_images_alone_decide_how_many_channels_there_are(tmp_path, name
         save(tmp_path, files[i], pixels(i))
     save(tmp_path, files[held_out[0]], pixels(9, channels=1))
     assert read_image_sets(tmp_path, table, **options)["train"].x.shape == (4, 3, 5, 7)
+
+
+def test_a_bag_that_is_not_in_the_proportions_is_named_with_both_tables(tmp_path):
+    filled(tmp_path).to_csv(tmp_path / "files.csv", index=False)
+    (tmp_path / "shares.csv").write_text("bag,cat,dog\nn,0.5,0.5\n")
+    with pytest.raises(BagError, match=r"files\.csv and .*shares\.csv: bag 's' .* is unknown"):
+        read_images(tmp_path, tmp_path / "files.csv", proportions=tmp_path / "shares.csv")
 
 
 def test_images_of_more_than_8_bits_are_refused(tmp_path):

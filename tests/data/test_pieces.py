@@ -111,8 +111,8 @@ def test_files_without_names_are_read_as_if_they_had_them(tmp_path):
 @pytest.mark.parametrize(
     ("name", "names", "problem"),
     [
-        ("iris.data", ["a"], "has 2 columns, but 1 names are given: a"),
-        ("iris.data", ["a", "b", "c"], "has 2 columns, but 3 names are given"),
+        ("iris.data", ["a"], "has 2 columns, but 1 name for them: a"),
+        ("iris.data", ["a", "b", "c"], "has 2 columns, but 3 names for them: a, b, c"),
         ("iris.data", ["a", "a"], "'a'"),
         ("nowhere.data", ["a", "b"], "does not exist"),
         ("table.parquet", ["a", "b"], "has names of its own"),

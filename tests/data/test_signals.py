@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from apportion.data.signals import pad, read_signal_sets, read_signals
-from apportion.errors import DataError
+from apportion.errors import BagError, DataError
 from apportion.nets.build import build_net
 
 # ------------------------------------------------------------------------------------- padding
@@ -187,6 +187,14 @@ def test_a_longer_signal_that_is_held_out_changes_nothing_for_the_others(named):
     at = after[last].index[0]
     assert (frames.shape[2], lengths[at]) == (53, 53)
     np.testing.assert_array_equal(frames[at, 0, 3:], np.arange(50.0))
+
+
+def test_a_bag_that_is_not_in_the_proportions_is_named_with_both_tables(tmp_path):
+    path = as_given(words(), "csv", tmp_path)
+    (tmp_path / "shares.csv").write_text("speaker,one,two\na,0.5,0.5\n")
+    said = r"rows\.csv and .*shares\.csv: bag 'b' \(2 rows\) is unknown"
+    with pytest.raises(BagError, match=said):
+        read_signals(path, proportions=tmp_path / "shares.csv", order="time", **NAMES)
 
 
 def test_a_net_takes_what_is_read():

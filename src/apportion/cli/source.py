@@ -244,7 +244,13 @@ class Source:
         if columns is None:
             left_out = (self.bag, self.label, *self.exclude)
             chosen = [n for n in named(rows.names, rows.source) if n not in left_out]
-        sets = read_sets(rows, columns=chosen, validation=validation, seed=seed, **options)
+        try:
+            sets = read_sets(rows, columns=chosen, validation=validation, seed=seed, **options)
+        except DataError as error:
+            if not error.names("columns"):  # which are no option here
+                raise
+            remedy = "Convert it to numbers or to text, or leave it out with --exclude."
+            raise error.remedied(remedy) from error
         self._check_for_the_truth(sets["train"])
         return self._read(sets, table, validation)
 

@@ -13,12 +13,13 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from apportion.errors import DataError
+from apportion.errors import DataError, Words
 
 Kind = Literal["numbers", "text"]
 # The number of each row of a frame in its table, counted from 0.
 Rows = NDArray[np.int64]
 
+LEAVE_OUT = "Convert it to numbers or to text, or leave it out."
 MOST = float(np.finfo(np.float32).max)
 BOOLEANS = {"TRUE": "1", "FALSE": "0"}  # as pandas reads them, in any case of letters
 NUMBERS = ("integer", "floating", "boolean", "mixed-integer-float")
@@ -45,7 +46,7 @@ def check_distinct(names: Iterable[Any]) -> None:
         seen.add(name)
 
 
-def kind_of(name: str, cells: pd.Series[Any]) -> Kind | None:
+def kind_of(name: str, cells: pd.Series[Any], remedy: Words = LEAVE_OUT) -> Kind | None:
     """Return what a column holds; None if it has no values that would tell."""
     dtype, found = cells.dtype, ""
     if isinstance(dtype, (pd.CategoricalDtype, pd.StringDtype)) or dtype.kind == "U":
@@ -67,7 +68,7 @@ def kind_of(name: str, cells: pd.Series[Any]) -> Kind | None:
     raise DataError(
         f"column {name!r} is of type {dtype}{f' ({found})' if found else ''}, "
         "which is neither numbers nor text.",
-        "Convert it to numbers or to text, or leave it out.",
+        remedy,
     )
 
 

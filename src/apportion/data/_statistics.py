@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from apportion.data._cells import (
+    LEAVE_OUT,
     Kind,
     Rows,
     check_distinct,
@@ -21,7 +22,7 @@ from apportion.data._cells import (
     read_numbers,
     read_texts,
 )
-from apportion.errors import DataError
+from apportion.errors import DataError, Words
 
 log = logging.getLogger("apportion")
 
@@ -44,7 +45,8 @@ class _Column:
 class Statistics:
     """The statistics of columns, over all pieces that were added."""
 
-    def __init__(self) -> None:
+    def __init__(self, remedy: Words = LEAVE_OUT) -> None:
+        self.remedy = remedy  # for a column that is neither numbers nor text
         self.columns: dict[str, _Column] = {}
         self.n_rows = 0
         self.maybe_numbers: Collection[str] = ()
@@ -87,7 +89,7 @@ class Statistics:
         self.n_rows += len(frame)
 
     def _add_column(self, name: str, column: _Column, cells: pd.Series[Any], rows: Rows) -> None:
-        kind = kind_of(name, cells) if len(cells) else None
+        kind = kind_of(name, cells, self.remedy) if len(cells) else None
         if kind == "text" and name in self.maybe_numbers:
             # Rows of the piece that are not learned from may have made it a column of text.
             cells = read_alone(cells)
@@ -132,14 +134,8 @@ class Statistics:
         odd = [text for text in column.counts if not _is_number(text)]
         n_odd = sum(column.counts[text] for text in odd)
         if 0 < n_odd <= column.known / 10:
-            log.warning(
-                "Column %r is read as categories, since %s of its %s values are not numbers, "
-                "such as %r.",
-                name,
-                f"{n_odd:,}",
-                f"{column.known:,}",
-                odd[0],
-            )
+            why = f"{n_odd:,} of its {column.known:,} values are not numbers, such as {odd[0]!r}"
+            log.warning("Column %r is read as categories, since %s.", name, why)
 
     def fields(self) -> dict[str, Any]:
         """Return the fields of `Columns`."""

@@ -16,14 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from apportion.bags.columns import Columns
-from apportion.data._cells import (
-    BOOLEANS,
-    Rows,
-    find_columns,
-    kind_of,
-    read_numbers,
-    read_texts,
-)
+from apportion.data._cells import BOOLEANS, Rows, find_columns, kind_of, read_numbers, read_texts
 from apportion.data._statistics import Statistics
 from apportion.errors import DataError, and_more, count, suggestion
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from apportion.bags.bags import Bags, put_in_bags
+from apportion.bags.bags import Bags
 from apportion.bags.read import Placed, factorize
 from apportion.data._image_files import ImageFiles
-from apportion.data._named import agreed, names_in, read_columns
+from apportion.data._named import agreed, names_in, put, read_columns
 from apportion.data._row_store import check_store
 from apportion.data.pieces import Pieces, Rows
 from apportion.data.proportions import BagTable, read_proportions
@@ -127,7 +127,7 @@ def _place(
     distinct, place = factorize(files, "file", len(files))
     first_rows = np.unique(place, return_index=True)[1].tolist()
     placed = Placed(*factorize(ids, "bag id", len(ids)), place)
-    bags = put_in_bags(None, placed, known, truth=truth, **how)
+    bags = put(pieces, placed, known, truth=truth, **how)
     return bags, known, ImageFiles(root, list(map(str, distinct)), first_rows)
 
 

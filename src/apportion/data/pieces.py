@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from apportion.data._cells import check_distinct
-from apportion.errors import ApportionError, DataError, and_more, suggestion
+from apportion.errors import ApportionError, DataError, and_more, count, suggestion
 
 log = logging.getLogger("apportion")
 
@@ -83,7 +83,7 @@ class Pieces:
             first += len(piece)
             if first - said >= 2**20:
                 said = first
-                log.info("%s: %s rows", self.source, f"{first:,}")
+                log.info("%s: %s", self.source, count(first, "row"))
         if not first:
             raise DataError(
                 f"{self.source} has 0 rows below its header.", "Pass a table with rows."
@@ -227,7 +227,7 @@ def _without_header(path: Path, file: TextIO, names: list[str]) -> Pieces:
     file.seek(0)
     if n_columns != len(names):
         raise DataError(
-            f"{path} has {n_columns} columns, but {len(names)} names are given: "
+            f"{path} has {count(n_columns, 'column')}, but {count(len(names), 'name')} for them: "
             f"{', '.join(names)}.",
             "Name every column, in the order of the file.",
         )

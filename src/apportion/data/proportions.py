@@ -24,7 +24,7 @@ from apportion.data.pieces import (
     open_pieces,
     reading,
 )
-from apportion.errors import DataError, Option, and_more, suggestion
+from apportion.errors import DataError, Option, and_more, count, listing, suggestion
 
 __all__ = ["SETS", "BagTable", "read_proportions"]
 
@@ -126,16 +126,11 @@ def _split(
 ) -> tuple[str, ...]:
     """Return the set of each bag, after a check that all of its rows have the same."""
     found: dict[int, str] = {}
-    missing = said.isna().to_numpy()
-    if missing.any():
-        raise DataError(
-            f"{source}: bag {ids[code[missing.argmax()]]!r} has no split: its cell in column "
-            f"{SPLIT!r} is empty{and_more(int(missing.sum()))}.",
-            f"Write {', '.join(SETS[:-1])} or {SETS[-1]} into it, or leave out the column.",
-        )
-    for k, part in zip(code.tolist(), map(str, said.tolist()), strict=True):
+    for k, part in zip(code.tolist(), said.astype(object).fillna("").tolist(), strict=True):
         if part not in SETS:
-            raise DataError(f"{source} has bags of split {part!r}.", suggestion(part, SETS))
+            has = f"has split {part!r}" if part else "has no split: its cell is empty"
+            remedy = f"Write one of them into column {SPLIT!r}, or leave out the column."
+            raise DataError(f"{source}: bag {ids[k]!r} {has}.", suggestion(str(part), SETS), remedy)
         if found.setdefault(k, part) != part:
             raise DataError(
                 f"{source}: bag {ids[k]!r} is in split {found[k]!r} and in {part!r}.",
@@ -212,7 +207,7 @@ def _long(
     if frame.shape[1] != 2:
         raise DataError(
             f"{source} has {int((code == ids.index(twice)).sum())} rows of bag {twice!r}, and "
-            f"{frame.shape[1]} columns beside the bags: {', '.join(map(str, frame.columns))}.",
+            f"{count(frame.shape[1], 'column')} beside the bags: {listing(frame.columns)}.",
             "Keep one row per bag; or, with one row per bag and class, the columns bag, class and "
             "value.",
         )

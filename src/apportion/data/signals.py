@@ -13,9 +13,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from apportion.bags.bags import Bags, put_in_bags
+from apportion.bags.bags import Bags
 from apportion.bags.read import Placed, factorize
-from apportion.data._named import agreed, names_in, read_columns
+from apportion.data._named import agreed, names_in, put, read_columns
 from apportion.data.pieces import Pieces, Rows, named
 from apportion.data.proportions import read_proportions
 from apportion.data.tables import split_bags
@@ -182,8 +182,8 @@ def read_signals(
     frames = np.zeros((len(lengths), len(channels), int(lengths.max())), np.float32)
     frames[number[sequence], :, position] = values[sequence]
     placed = Placed(*factorize(bag_of.values(), "bag id", len(bag_of)))
-    x = frames, lengths
-    return put_in_bags(x, placed, table, counts=counts, normalize=normalize, truth=truth)
+    bags = put(pieces, placed, table, counts=counts, normalize=normalize, truth=truth)
+    return bags.with_rows((frames, lengths))
 
 
 def read_signal_sets(
