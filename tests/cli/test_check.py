@@ -122,6 +122,42 @@ def test_a_column_of_totals_is_doubted(tmp_path):
     assert "--classes" in result.stdout
 
 
+def test_a_column_of_dates_is_answered_with_the_option_that_leaves_it_out(tmp_path):
+    _, *files = write(tmp_path)
+    rows = voters().drop(columns="vote").assign(day=pd.Timestamp("2026-11-16"))
+    rows.to_parquet(tmp_path / "rows.parquet")
+    result = run("check", tmp_path / "rows.parquet", *files)
+    assert result.exit_code == 1
+    assert "column 'day' is of type datetime64" in result.stderr
+    assert "leave it out with --exclude" in result.stderr
+    assert run("check", tmp_path / "rows.parquet", *files, "--exclude", "day").exit_code == 0
+
+
+def test_a_bag_without_a_split_is_named(tmp_path):
+    files = write(tmp_path)
+    split = ["train"] * 12 + [None] + ["test"] * 7
+    proportions_of(voters()).assign(split=split).to_csv(tmp_path / "wards.csv", index=False)
+    result = run("check", *files)
+    assert result.exit_code == 1, result.output
+    assert "bag 12 has no split" in result.stderr
+
+
+def test_semicolons_in_the_proportions_are_noticed(tmp_path):
+    files = write(tmp_path)
+    table = proportions_of(voters())
+    table.to_csv(tmp_path / "wards.csv", index=False, sep=";", decimal=",")
+    result = run("check", *files)
+    assert result.exit_code == 1
+    assert "separated by semicolons" in result.stderr
+
+
+def test_a_column_of_text_in_the_proportions_is_answered_with_classes(tmp_path):
+    files = write(tmp_path)
+    proportions_of(voters()).assign(region="north").to_csv(tmp_path / "wards.csv", index=False)
+    assert "Pass --classes yes,no to name" in run("check", *files).stderr
+    assert run("check", *files, "--classes", "no,yes").exit_code == 0
+
+
 def test_a_column_of_ids_is_doubted(tmp_path):
     files = write(tmp_path)
     result = run("check", *files)

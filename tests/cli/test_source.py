@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from PIL import Image
 
 from apportion.runs.evaluation import read_evaluations
 from apportion.runs.run import Run
@@ -24,12 +25,11 @@ def write_proportions(folder, truth):
 
 
 def test_images(tmp_path, truth):
-    image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
     rng = np.random.default_rng(0)
     (tmp_path / "pictures").mkdir()
     for i, bright in enumerate(truth["bright"]):
         pixels = rng.integers(0, 100, (9, 12, 3)) + 150 * bright
-        image.fromarray(pixels.astype(np.uint8)).save(tmp_path / "pictures" / f"{i}.png")
+        Image.fromarray(pixels.astype(np.uint8)).save(tmp_path / "pictures" / f"{i}.png")
     names = [f"{i}.png" for i in range(24)]
     truth.drop(columns="bright").assign(picture=names).to_csv(tmp_path / "files.csv", index=False)
     given = [tmp_path / "files.csv", "--images", tmp_path / "pictures", "--file", "picture"]

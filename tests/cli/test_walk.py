@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from PIL import Image
 
 from tests.cli.wards_on_disk import run, voters, write
 
@@ -21,7 +22,6 @@ COMMANDS = [
 @pytest.fixture
 def files(tmp_path, monkeypatch):
     """All files that the page speaks of, small."""
-    image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
     write(tmp_path)
@@ -37,7 +37,7 @@ def files(tmp_path, monkeypatch):
     Path("slides").mkdir()
     for i in range(12):
         pixels = rng.integers(0, 255, (9, 9, 3)).astype(np.uint8)
-        image.fromarray(pixels).save(f"slides/{i}.png")
+        Image.fromarray(pixels).save(f"slides/{i}.png")
     table = pd.DataFrame({"file": [f"{i}.png" for i in range(12)], "patient": patients})
     table.to_csv("files.csv", index=False)
     shares = pd.DataFrame({"no": [0.25, 0.5, 0.75], "yes": [0.75, 0.5, 0.25]}, list("abc"))

@@ -2,7 +2,6 @@
 
 import gc
 import logging
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -10,12 +9,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from PIL import Image
 
 from apportion.data import _image_files, _row_store
-from apportion.data.images import read_images
+from apportion.data.images import read_image_sets, read_images
 from apportion.errors import BagError, DataError
-
-Image = pytest.importorskip("PIL.Image")
 
 SHARES = {"n": {"cat": 0.5, "dog": 0.5}, "s": {"cat": 0.0, "dog": 1.0}}
 
@@ -179,7 +177,7 @@ def test_the_array_may_be_a_file(tmp_path):
     np.testing.assert_array_equal(np.load(store / "images.npy"), bags.x)
     np.testing.assert_array_equal(bags.x[1], as_stored(pixels(0)))
     before = (store / "images.npy").read_bytes()
-    with pytest.raises(DataError, match=r"store .* has 1 files already, such as images\.npy"):
+    with pytest.raises(DataError, match=r"store .* has 1 file already, such as images\.npy"):
         read_images(tmp_path, table, proportions=SHARES, store=store)
     assert (store / "images.npy").read_bytes() == before
 
@@ -330,19 +328,45 @@ def test_an_orientation_behind_the_pixels_is_not_overlooked(tmp_path):
     assert not list((tmp_path / "store").glob("*"))
 
 
+@pytest.mark.parametrize("named", [True, False], ids=["a column split", "a share"])
+def test_training_images_alone_decide_how_many_channels_there_are(tmp_path, named):
+    files = [f"{i}.png" for i in range(4)]
+    table = pd.DataFrame({"file": files, "bag": list("abcd")})
+    shares = pd.DataFrame({"bag": list("abcd"), "split": ["train", "test", "train", "valid"]})
+    shares = shares.assign(cat=0.0, dog=1.0) if named else shares[["bag"]].assign(dog=1.0)
+    options: Any = {"bag": "bag", "file": "file", "label": None, "proportions": shares}
+    options |= {"validation": None if named else 0.5, "seed": 2, "size": None}
+    for i, file in enumerate(files):
+        save(tmp_path, file, pixels(i, channels=1))
+    gray = read_image_sets(tmp_path, table, **options)
+    held_out = [i for name, bags in gray.items() if name != "train" for i in bags.index.tolist()]
+    for i in held_out:
+        save(tmp_path, files[i], pixels(i))
+    sets = read_image_sets(tmp_path, table, **options)
+    assert {name: bags.ids for name, bags in sets.items()} == {n: b.ids for n, b in gray.items()}
+    rows = sets["train"].index
+    assert sets["train"].x.shape == (4, 1, 5, 7)
+    np.testing.assert_array_equal(sets["train"].x[rows], gray["train"].x[rows])
+    for i in held_out:  # ITU-R 601-2
+        luma = pixels(i) @ [0.299, 0.587, 0.114]
+        np.testing.assert_allclose(sets["train"].x[i, 0], luma, atol=1)
+    for i in rows.tolist():  # and the other way round
+        save(tmp_path, files[i], pixels(i))
+    save(tmp_path, files[held_out[0]], pixels(9, channels=1))
+    assert read_image_sets(tmp_path, table, **options)["train"].x.shape == (4, 3, 5, 7)
+
+
+def test_a_bag_that_is_not_in_the_proportions_is_named_with_both_tables(tmp_path):
+    filled(tmp_path).to_csv(tmp_path / "files.csv", index=False)
+    (tmp_path / "shares.csv").write_text("bag,cat,dog\nn,0.5,0.5\n")
+    with pytest.raises(BagError, match=r"files\.csv and .*shares\.csv: bag 's' .* is unknown"):
+        read_images(tmp_path, tmp_path / "files.csv", proportions=tmp_path / "shares.csv")
+
+
 def test_images_of_more_than_8_bits_are_refused(tmp_path):
     table = filled(tmp_path)
     save(tmp_path, "deep/c.png", np.full((5, 7), 60_000, np.uint16))
     with pytest.raises(
         DataError, match=r"^'deep/c.png' \(row 2 .* more than 8 bits per pixel \(mode I"
     ):
-        read_images(tmp_path, table, proportions=SHARES)
-
-
-def test_without_pillow_it_says_how_to_get_it(tmp_path, monkeypatch):
-    table = filled(tmp_path)
-    for name in [name for name in sys.modules if name.partition(".")[0] == "PIL"]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(DataError, match=r"Pillow, .*\n  .*pip install 'apportion\[images\]'"):
         read_images(tmp_path, table, proportions=SHARES)

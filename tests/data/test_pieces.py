@@ -71,11 +71,34 @@ def test_a_frame_is_left_as_it_was(frame):
     assert list(with_numbers) == [0, "b.c", "t"]
 
 
+@pytest.mark.parametrize(
+    ("lines", "line"),
+    [("a,b\n1,2\n1,2,3\n", 3), ("\na,b\n1,2\n\n1,2\n1,2,3\n", 6), ("a,b\r\n1,2\r\n1,2,3\r\n", 3)],
+)
+def test_a_line_with_too_many_cells_is_named_as_editors_count(tmp_path, lines, line):
+    path = tmp_path / "rows.csv"
+    path.write_bytes(lines.encode())
+    source = open_pieces(path)
+    for _ in range(2):  # in the pass that goes on from the header, and in one of its own
+        with pytest.raises(DataError, match=rf"fields in line {line}, saw 3"):
+            list(source.read(source.names))
+
+
+def test_formats_that_are_not_read_are_refused_for_python_and_the_command_line(tmp_path):
+    with pytest.raises(DataError, match=r"rows\.tsv is neither .csv nor .parquet") as error:
+        open_pieces(tmp_path / "rows.tsv")
+    assert "--" not in str(error.value)
+    assert "command line" not in str(error.value)
+
+
 # --------------------------------------------------------------------- files without names
 
 
 def test_files_without_names_are_read_as_if_they_had_them(tmp_path):
     path = tmp_path / "iris.data"
+    path.write_text("|a remark, with a comma\n1, x\n2, y\n3, z, 4\n")
+    with pytest.raises(DataError, match="fields in line 4, saw 3"):
+        list(open_pieces(path, names=["number", "letter"]).read(["number"]))
     path.write_text("|a remark, with a comma\n1, x\n2, y\n")
     opened = open_pieces(path, names=["number", "letter"])
     ((first, frame),) = opened.read(opened.names)
@@ -88,8 +111,8 @@ def test_files_without_names_are_read_as_if_they_had_them(tmp_path):
 @pytest.mark.parametrize(
     ("name", "names", "problem"),
     [
-        ("iris.data", ["a"], "has 2 columns, but 1 names are given: a"),
-        ("iris.data", ["a", "b", "c"], "has 2 columns, but 3 names are given"),
+        ("iris.data", ["a"], "has 2 columns, but 1 name for them: a"),
+        ("iris.data", ["a", "b", "c"], "has 2 columns, but 3 names for them: a, b, c"),
         ("iris.data", ["a", "a"], "'a'"),
         ("nowhere.data", ["a", "b"], "does not exist"),
         ("table.parquet", ["a", "b"], "has names of its own"),

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from apportion.data.pieces import open_pieces
 from apportion.data.proportions import read_proportions
 from apportion.errors import DataError
 
@@ -116,7 +117,7 @@ def test_the_split_is_no_class_in_either_form():
     ("table", "options", "named"),
     [
         (long(VALUES).assign(more=1), {}, "2 rows of bag 'a', and 3 columns beside the bags"),
-        (long(VALUES)[["bag", "value"]], {}, "2 rows of bag 'a', and 1 columns"),
+        (long(VALUES)[["bag", "value"]], {}, "2 rows of bag 'a', and 1 column b"),
         (long(VALUES | {("b", "no"): "x"}), {}, "column 'value' of bag 'b' is 'x'"),
         (pd.concat([long(VALUES)] * 2), {}, "row 4 .* bag 'a' and class 'yes', as row 0 has"),
         (long({**VALUES, ("b", None): 1.0}), {}, "row 4 .*, of bag 'b', has no class"),
@@ -128,7 +129,11 @@ def test_the_split_is_no_class_in_either_form():
         (pd.DataFrame({"bag": ["a"]}), {}, "0 classes beside the bags"),
         (pd.DataFrame({"bag": [], "yes": []}), {}, "0 bags"),
         (pd.DataFrame([[1, 2, 3]], columns=["bag", "x", "x"]), {}, "'x' occurs more than once"),
-        (pd.DataFrame({"bag": ["a"], "yes": 1.0, "split": "trian"}), {}, "bags of split 'trian'"),
+        (
+            pd.DataFrame({"bag": ["a"], "yes": 1.0, "split": "trian"}),
+            {},
+            "bag 'a' has split 'trian'",
+        ),
         (pd.DataFrame({"bag": ["a"], "yes": 1.0, "split": "test"}), {}, "no bag of split 'train'"),
         (
             long(VALUES).assign(split=["train", "valid", "train", "train"]),
@@ -142,6 +147,49 @@ def test_tables_that_contradict_themselves_are_refused(table, options, named):
         read(table, **options)
     assert "proportions" in str(error.value)
     assert len(str(error.value).splitlines()) > 1
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "frame"])
+@pytest.mark.parametrize("shape", ["wide", "long"])
+def test_a_bag_without_a_split_is_named(tmp_path, form, shape):
+    wide = pd.DataFrame({"bag": ["a", "b", "c"], "yes": 1.0, "no": 0.0})
+    table = wide if shape == "wide" else wide.melt("bag", var_name="class")
+    table["split"] = table["bag"].map({"a": "train", "b": None, "c": None})
+    path = tmp_path / f"wards.{form}"
+    if form != "frame":
+        getattr(table, f"to_{form}")(path, index=False)
+    with pytest.raises(DataError, match="bag 'b' has no split: its cell is empty") as error:
+        read(table if form == "frame" else path)
+    assert "Known: train, valid, test.\n  Write one of them into column 'split'" in str(error.value)
+
+
+@pytest.mark.parametrize("lines", ["ward;no;yes\n0;0.5;0.5\n", "ward;no;yes\n0;0,5;0,5\n"])
+def test_semicolons_are_recognised_as_in_rows(tmp_path, lines):
+    path = tmp_path / "wards.csv"
+    path.write_text(lines)
+    said = r"wards\.csv has one column, 'ward;no;yes': .* semicolons\.\n  Save it with commas"
+    for read_file in (lambda: read_proportions(path, "ward"), lambda: open_pieces(path)):
+        with pytest.raises(DataError, match=said):
+            read_file()
+
+
+def test_commas_at_the_ends_of_lines_are_no_column(tmp_path):
+    path = tmp_path / "wards.csv"
+    for lines in ("bag,no,yes\n0,0.5,0.5,\n1,0.2,0.8,\n", "bag,no,yes,\n0,0.5,0.5,\n1,0.2,0.8,\n"):
+        path.write_text(lines)
+        table = read(path)
+        assert (table.ids, list(table.classes)) == ([0, 1], ["no", "yes"])
+        assert table.values.tolist() == [[0.5, 0.5], [0.2, 0.8]]
+    path.write_text("bag,no,yes\n0,0.5,0.5,7\n")
+    with pytest.raises(DataError, match=r"wards\.csv .* more cells than it has columns"):
+        read(path)
+
+
+def test_a_column_of_text_is_answered_with_the_option_that_leaves_it_out():
+    table = pd.DataFrame({"bag": ["a"], "yes": 1.0, "region": "north"})
+    with pytest.raises(DataError, match="column 'region' of bag 'a' is 'north'") as error:
+        read(table)
+    assert error.value.names("classes")
 
 
 def test_a_file_is_named_in_refusals(tmp_path):

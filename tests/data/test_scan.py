@@ -44,6 +44,16 @@ def test_a_missing_name_is_refused_with_its_row():
         names.add(pd.Series(["a", None, None]), np.arange(10, 13))
 
 
+def test_ids_with_other_zeros_are_hinted_at():
+    table = read_proportions({7: [1.0], "north": [1.0]}, "bag")
+    names = Names(CSV, "bag", "bag", table)
+    with pytest.raises(DataError, match=r"bag '007'.*\n.*\n.*differently from 7: leading zeros"):
+        names.add(pd.Series(["007"]), np.arange(1))
+    with pytest.raises(DataError, match="bag '70'") as error:
+        names.add(pd.Series(["70"]), np.arange(1))
+    assert "zeros" not in str(error.value)
+
+
 def test_of_two_ways_to_write_a_number_only_one_is_a_bag():
     table = read_proportions({7: [1.0], 8: [1.0]}, "bag")
     names = Names(CSV, "bag", "bag", table)

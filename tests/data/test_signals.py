@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 import torch
 
-from apportion.data.signals import pad, read_signals
-from apportion.errors import DataError
+from apportion.data.signals import pad, read_signal_sets, read_signals
+from apportion.errors import BagError, DataError
 from apportion.nets.build import build_net
 
 # ------------------------------------------------------------------------------------- padding
@@ -160,6 +160,41 @@ def test_the_index_of_a_saved_frame_is_no_channel(tmp_path):
     words().to_csv(tmp_path / "rows.csv")
     frames, _ = read_signals(tmp_path / "rows.csv", order="time", **NAMES).x
     assert frames.shape == (5, 2, 3)
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["a column split", "a share"])
+def test_a_longer_signal_that_is_held_out_changes_nothing_for_the_others(named):
+    rows = pd.DataFrame({"word": np.repeat(range(8), 3), "bag": np.repeat(list("abcd"), 6)})
+    rows["pitch"] = np.arange(24.0)
+    rows = rows.drop(index=[4, 5, 8, 23])  # words 1, 2 and 7 are shorter
+    table = pd.DataFrame({"bag": list("abcd"), "split": ["train", "train", "valid", "test"]})
+    table = table.assign(yes=0.5, no=0.5) if named else table.drop(columns="split").assign(yes=1.0)
+    options: Any = {"signal": "word", "bag": "bag", "proportions": table}
+    held_out = (None if named else 0.25), 1
+    before = read_signal_sets(rows, *held_out, **options)
+    *others, last = before
+    (out, *_) = before[last].ids
+    word = rows.loc[rows["bag"] == out, "word"].iloc[0]
+    longer = pd.DataFrame({"word": word, "bag": out, "pitch": np.arange(50.0)})
+    after = read_signal_sets(pd.concat([rows, longer]), *held_out, **options)
+    assert list(after) == list(before)
+    for name in others:
+        for part, same in zip(after[name].parts, before[name].parts, strict=True):
+            assert part.shape == same.shape
+            np.testing.assert_array_equal(part[after[name].index], same[before[name].index])
+        np.testing.assert_array_equal(after[name].index, before[name].index)
+    frames, lengths = after[last].parts
+    at = after[last].index[0]
+    assert (frames.shape[2], lengths[at]) == (53, 53)
+    np.testing.assert_array_equal(frames[at, 0, 3:], np.arange(50.0))
+
+
+def test_a_bag_that_is_not_in_the_proportions_is_named_with_both_tables(tmp_path):
+    path = as_given(words(), "csv", tmp_path)
+    (tmp_path / "shares.csv").write_text("speaker,one,two\na,0.5,0.5\n")
+    said = r"rows\.csv and .*shares\.csv: bag 'b' \(2 rows\) is unknown"
+    with pytest.raises(BagError, match=said):
+        read_signals(path, proportions=tmp_path / "shares.csv", order="time", **NAMES)
 
 
 def test_a_net_takes_what_is_read():

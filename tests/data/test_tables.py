@@ -197,6 +197,64 @@ def test_text_among_numbers_of_held_out_rows_is_refused_and_not_learned(tmp_path
         read_sets(path, bag="ward", proportions=table, label="sick")
 
 
+COLUMNS = {
+    "whole": ["3", "-0", "12", "9007199254740993"],
+    "real": ["0.1", "-2.5e-3", "1e5", "0.30000000000000004"],
+    "boolean": ["True", "false", "TRUE", "False"],
+    "boolean with gaps": ["True", "", "FALSE", "NA"],
+    "text": ["cook", '"a, ""b"""', "cook", " x"],
+    "numbers and text": ["1", "x", "2", "3.0"],
+    "numbers and booleans": ["1", "True", "0", "False"],
+    "codes": ["007", "07", "7", "007"],
+    "dates": ["2026-01-02", "2026-01-03", "", "2026-01-02"],
+    "missing": ["", "NA", "", "nan"],
+}
+WORDS = ["unknown", "2026-11-16", "1,5", " "]
+STRANGE = [*WORDS, "5", "0.5", "-1e30", "99999999999999999999", "True", "", "NA"]
+
+
+@pytest.mark.parametrize("n_rows", [2, 100])
+@pytest.mark.parametrize("kind", COLUMNS)
+def test_a_cell_of_a_held_out_row_changes_no_bit_of_the_training_rows(
+    tmp_path, monkeypatch, kind, n_rows
+):
+    """The training rows alone, as pandas reads them, say what a column is."""
+    monkeypatch.setattr(pieces, "MOST_ROWS", n_rows)
+    path, bags = tmp_path / "rows.csv", list("abab")
+    table = pd.DataFrame({"bag": ["a", "b", "c"], "split": ["train", "train", "test"], "p": 1.0})
+    options: dict[str, Any] = {"bag": "bag", "proportions": table}
+    lines = [
+        f"{bag},{cell},{k}\n" for k, (bag, cell) in enumerate(zip(bags, COLUMNS[kind], strict=True))
+    ]
+    path.write_text("bag,x,y\n" + "".join(lines))
+    alone = pd.read_csv(path)[["x", "y"]]
+    expected = learn_columns(alone)
+    encoded = [part.tobytes() for part in parts(encode(expected, alone))]
+    for strange in STRANGE:
+        for at in (0, 2, 4):
+            odd = [*lines[:at], f'c,"{strange}",9\n', *lines[at:]]
+            path.write_text("bag,x,y\n" + "".join(odd))
+            own = pd.DataFrame({"x": [None if strange in ("", "NA") else strange], "y": [9]})
+            if "x" in expected.means and strange in WORDS:  # which predictions refuse, too
+                said = "column 'x' held numbers when it was learned, but holds text now: row"
+                with pytest.raises(DataError, match=rf"{said} {at} .* is {strange!r}"):
+                    read_sets(path, **options)
+                with pytest.raises(DataError, match=rf"^{said} 0 .* is {strange!r}"):
+                    encode(expected, own)
+                continue
+            train, test = read_sets(path, **options).values()
+            assert train.columns == expected
+            train_rows = np.sort(train.index)
+            assert [part[train_rows].tobytes() for part in parts(train.x)] == encoded
+            if "x" in expected.means:  # a row becomes the same in any file
+                own["x"] = [
+                    np.nan if strange in ("", "NA") else float(strange.replace("True", "1"))
+                ]
+            rows = parts(encode(expected, own, warn=False))
+            for part, row in zip(parts(test.x), rows, strict=True):
+                np.testing.assert_array_equal(part[test.index], row)
+
+
 def test_a_column_split_and_a_share_contradict_one_another():
     rows, table, _ = split_wards()
     with pytest.raises(ConfigError, match=r"validation is 0\.2, but the proportions have"):

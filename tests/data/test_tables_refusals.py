@@ -137,6 +137,13 @@ def test_options_that_contradict_one_another_are_refused(options, named):
         read_table(rows, **{"bag": "ward", "proportions": table} | options)
 
 
+def test_a_column_of_dates_is_answered_with_the_option_that_leaves_it_out():
+    rows, table = wards()
+    with pytest.raises(DataError, match="column 'day' is of type datetime64") as error:
+        read_table(rows.assign(day=pd.Timestamp("2026-11-16")), bag="ward", proportions=table)
+    assert error.value.names("columns")
+
+
 def test_rows_that_are_no_table_are_refused():
     with pytest.raises(DataError, match="rows are a ndarray"):
         read_table(np.eye(2), bag="ward")  # type: ignore[arg-type]

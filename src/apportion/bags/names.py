@@ -54,6 +54,14 @@ class Register:
         number = _number(name) if place is None else None
         return place if number is None else self._numbered.get(number)
 
+    def take(self, name: Any, taken: set[int]) -> int | None:
+        """Return the position of a name, and add it to `taken`; None if it is there or unknown."""
+        place = self.place(name)
+        if place is None or place in taken:
+            return None
+        taken.add(place)
+        return place
+
     def places(self, names: Sequence[Any]) -> NDArray[np.int64]:
         """Return the position of each of several distinct names; -1 for unknown ones.
 
@@ -62,10 +70,8 @@ class Register:
         found = np.array([self._equal.get(name, -1) for name in names], dtype=np.int64)
         taken = set(found.tolist())
         for i in np.flatnonzero(found < 0).tolist():
-            place = self._alike(names[i])
-            if place is not None and place not in taken:
-                found[i] = place
-                taken.add(place)
+            place = self.take(names[i], taken)
+            found[i] = -1 if place is None else place
         return found
 
 

@@ -95,9 +95,9 @@ def _kind(kind: str, sets: dict[str, Any]) -> str:
     if kind == "images":
         channels, height, width = first.shape[1:]
         return f"{len(first):,} images of {height} × {width}, {channels} channels; bags: {bags}"
-    lengths = sets["train"].parts[1]
+    most = max(bags.parts[1].max() for bags in sets.values())  # a set has frames of its own length
     return (
-        f"{len(first):,} signals of {lengths.min():,} to {lengths.max():,} frames, "
+        f"{len(first):,} signals of {sets['train'].parts[1].min():,} to {most:,} frames, "
         f"{first.shape[1]} channels; bags: {bags}"
     )
 

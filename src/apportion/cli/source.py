@@ -202,11 +202,11 @@ class Source:
         validation, seed
             As in `apportion.data.tables.read_sets`.
         """
-        from apportion.data.images import read_images
+        from apportion.data.images import read_image_sets
         from apportion.data.pieces import named
         from apportion.data.proportions import read_proportions
-        from apportion.data.signals import read_signals
-        from apportion.data.tables import read_sets, split_bags
+        from apportion.data.signals import read_signal_sets
+        from apportion.data.tables import read_sets
 
         rows = self.open()
         rows.check_columns([self.bag], "Name the column of the bags with --bag.")
@@ -227,23 +227,30 @@ class Source:
             "normalize": self.normalize,
             "label": self.label,
         }
+        held_out = validation, seed
         if self.images is not None:
-            bags = read_images(self.images, rows, file=self.file, size=self.size, **options)
-            return self._read(split_bags(bags, table, validation, seed), table, validation)
+            options |= {"file": self.file, "size": self.size}
+            sets = read_image_sets(self.images, rows, *held_out, **options)
+            return self._read(sets, table, validation)
         if self.signal is not None:
             own = (self.bag, self.label, self.signal, self.order, *self.exclude)
             others = (name for name in named(rows.names, rows.source) if name not in own)
             channels = self.channels or tuple(others)
             options |= {"signal": self.signal, "order": self.order, "channels": channels}
-            bags = read_signals(rows, **options)
-            sets = split_bags(bags, table, validation, seed)
+            sets = read_signal_sets(rows, *held_out, **options)
             # Predictions find them by name, in any order.
             return replace(self, channels=channels)._read(sets, table, validation)
         chosen: Any = columns
         if columns is None:
             left_out = (self.bag, self.label, *self.exclude)
             chosen = [n for n in named(rows.names, rows.source) if n not in left_out]
-        sets = read_sets(rows, columns=chosen, validation=validation, seed=seed, **options)
+        try:
+            sets = read_sets(rows, columns=chosen, validation=validation, seed=seed, **options)
+        except DataError as error:
+            if not error.names("columns"):  # which are no option here
+                raise
+            remedy = "Convert it to numbers or to text, or leave it out with --exclude."
+            raise error.remedied(remedy) from error
         self._check_for_the_truth(sets["train"])
         return self._read(sets, table, validation)
 

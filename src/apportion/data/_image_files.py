@@ -6,13 +6,14 @@ import logging
 import os
 import struct
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image, ImageOps
 
 from apportion.data._row_store import RowStore
 from apportion.errors import DataError, Option, and_more
@@ -41,20 +42,8 @@ BROKEN = (
     OverflowError,
     struct.error,
     zlib.error,
+    Image.DecompressionBombError,
 )
-
-
-def pillow() -> Any:
-    """Return Pillow, which nothing else needs."""
-    try:
-        import PIL.Image
-        import PIL.ImageOps
-    except ImportError as error:
-        raise DataError(
-            "images are read with Pillow, which is not installed.",
-            "Install it with: pip install 'apportion[images]'",
-        ) from error
-    return PIL
 
 
 class Header(NamedTuple):
@@ -69,11 +58,12 @@ class ImageFiles:
 
     def __init__(self, folder: Path, names: Sequence[str], rows: Sequence[int]) -> None:
         self.folder, self.names, self.rows = folder, names, rows
-        self.pillow = pillow()
-        self.broken = (*BROKEN, self.pillow.Image.DecompressionBombError)
 
-    def read(self, size: Size | None, store: Path | None) -> Pixels:
-        """Read the array (M, 1 or 3, height, width), mapped to a file in `store` if it is given."""
+    def read(self, size: Size | None, store: Path | None, like: Iterable[int] = ()) -> Pixels:
+        """Read the array (M, 1 or 3, height, width), mapped to a file in `store` if it is given.
+
+        It has one channel if all files that it is to be `like` are gray; by default that is all.
+        """
         absent = [i for i, name in enumerate(self.names) if not (self.folder / name).is_file()]
         if absent:
             raise DataError(
@@ -88,7 +78,8 @@ class ImageFiles:
                 f"(mode {headers[deep[0]].mode}){and_more(len(deep))}.",
                 "Save such images with 8 bits, or pass arrays to Bags.from_rows.",
             )
-        mode = "L" if all(header.mode in GRAY for header in headers) else "RGB"
+        decisive = [headers[i] for i in like] or headers
+        mode = "L" if all(header.mode in GRAY for header in decisive) else "RGB"
         if size is None:
             self._check_size(headers[0].size, [header.size for header in headers], turned=True)
         height, width = size or self._first_size(mode, headers[0].size)
@@ -105,7 +96,7 @@ class ImageFiles:
         return pixels
 
     def _read_header(self, i: int) -> Header:
-        with self.pillow.Image.open(self.folder / self.names[i]) as image:
+        with Image.open(self.folder / self.names[i]) as image:
             width, height = image.size
             return Header(image.mode, (height, width))
 
@@ -113,19 +104,19 @@ class ImageFiles:
         """Return the size of the first image after turning it. A broken image is reported later."""
         try:
             height, width = self._pixels(0, mode, None).shape[1:]
-        except self.broken:
+        except BROKEN:
             return before
         return height, width
 
     def _pixels(self, i: int, mode: str, size: Size | None) -> Pixels:
         """Decode an image, to the shape (channels, height, width)."""
-        with self.pillow.Image.open(self.folder / self.names[i]) as opened:
-            image = self.pillow.ImageOps.exif_transpose(opened)
+        with Image.open(self.folder / self.names[i]) as opened:
+            image = ImageOps.exif_transpose(opened)
             if "transparency" in image.info and image.mode == "P":
                 image = image.convert("RGBA")  # Pillow warns of palettes with transparent colors
             image = image.convert(mode)
         if size is not None:
-            image = image.resize(size[::-1], self.pillow.Image.Resampling.BILINEAR)
+            image = image.resize(size[::-1], Image.Resampling.BILINEAR)
         pixels: Pixels = np.asarray(image)
         return pixels[None] if mode == "L" else pixels.transpose(2, 0, 1)
 
@@ -146,7 +137,7 @@ class ImageFiles:
             for i in range(first, min(first + TOGETHER, len(self.names))):
                 try:
                     found.append(read(i))
-                except self.broken as error:
+                except BROKEN as error:
                     bad[i] = error
                     found.append(None)
             return found

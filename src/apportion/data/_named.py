@@ -7,8 +7,10 @@ from typing import Any
 
 import pandas as pd
 
+from apportion.bags.bags import Bags, put_in_bags
 from apportion.bags.names import as_written
-from apportion.data.pieces import Pieces, Rows, open_pieces
+from apportion.bags.read import Placed
+from apportion.data.pieces import Pieces, Rows, naming, open_pieces
 from apportion.data.proportions import BagTable
 from apportion.errors import DataError
 
@@ -53,6 +55,18 @@ def read_columns(
 def names_in(pieces: Pieces, cells: pd.Series[Any], table: BagTable | None) -> list[Any]:
     """Return the names in a column; in a CSV file they may be numbers, unless a table is given."""
     return as_written(cells) if pieces.is_csv and table is None else cells.tolist()
+
+
+def put(pieces: Pieces, placed: Placed, table: BagTable | None, **options: Any) -> Bags:
+    """Put rows in bags, which get their x later; an error names both tables."""
+    with naming(pieces.source if table is None else f"{pieces.source} and {table.source}"):
+        return put_in_bags(None, placed, table, **options)
+
+
+def other_zeros(name: Any, known: Iterable[Any]) -> list[str]:
+    """Return a hint if a known name is the same number with other leading zeros."""
+    same = [own for own in known if str(own).lstrip("0") == str(name).lstrip("0")]
+    return [f"It is written differently from {same[0]!r}: leading zeros count."] if same else []
 
 
 def agreed(

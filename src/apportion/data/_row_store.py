@@ -17,7 +17,7 @@ import numpy as np
 from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
-from apportion.errors import DataError
+from apportion.errors import DataError, count
 
 log = logging.getLogger("apportion")
 
@@ -30,7 +30,7 @@ def check_store(folder: Path) -> None:
     there = sorted(path.name for path in folder.glob("*"))
     if there:
         raise DataError(
-            f"store {folder} has {len(there):,} files already, such as {there[0]}.",
+            f"store {folder} has {count(len(there), 'file')} already, such as {there[0]}.",
             "Pass a folder that is new or empty: nothing is replaced.",
         )
 
@@ -58,11 +58,8 @@ class RowStore:
         try:
             if self.temporary:
                 folder = Path(tempfile.mkdtemp(prefix="apportion-"))
-                log.info(
-                    "%s bytes of rows are stored in %s, and removed when they are no longer used.",
-                    f"{n_bytes:,}",
-                    folder,
-                )
+                size = f"{n_bytes:,} bytes of rows"
+                log.info("%s are stored in %s as long as they are used.", size, folder)
             if folder is not None:
                 folder.mkdir(parents=True, exist_ok=True)
             for name, (shape, dtype) in wanted.items():
@@ -110,10 +107,8 @@ def _reserve(file: Path) -> None:
         try:
             os.posix_fallocate(opened.fileno(), 0, file.stat().st_size)
         except OSError as error:
-            if error.errno not in (
-                errno.EINVAL,
-                errno.EOPNOTSUPP,
-            ):  # not every disk supports it
+            # Not every disk supports it.
+            if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
                 raise
 
 

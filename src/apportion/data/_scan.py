@@ -13,14 +13,18 @@ from numpy.typing import NDArray
 from apportion.bags.columns import Columns
 from apportion.bags.names import Register, as_written
 from apportion.data._cells import Rows
+from apportion.data._named import other_zeros
 from apportion.data._statistics import Statistics
 from apportion.data.pieces import Pieces, naming
 from apportion.data.proportions import BagTable
-from apportion.errors import DataError, and_more, listing, suggestion
+from apportion.errors import DataError, Option, and_more, count, listing, suggestion
 
 log = logging.getLogger("apportion")
 
 Ints = NDArray[np.int64]
+
+
+LEAVE_OUT = "Convert it to numbers or to text, or leave it out of ", Option("columns", "[…]"), "."
 
 
 class Names:
@@ -65,12 +69,7 @@ class Names:
     def _place(self, name: Any) -> int | None:
         if self.register is None:
             return len(self.numbers)
-        place = self.register.place(name)
-        if place in self.taken:  # of "7" and "7.0" only one can be bag 7
-            return None
-        if place is not None:
-            self.taken.add(place)
-        return place
+        return self.register.take(name, self.taken)  # of "7" and "7.0" only one can be bag 7
 
     def _unknown(self, name: Any, row: int) -> DataError:
         assert self.table is not None
@@ -78,6 +77,7 @@ class Names:
             f"{self.source.source}: row {row:,} (counted from 0) is in bag {name!r}, which is not "
             f"in {self.table.source}.",
             suggestion(str(name), map(str, self.table.ids)),
+            *other_zeros(name, self.table.ids),
             "Add the bag to that table, or leave its rows out of this one.",
         )
 
@@ -88,7 +88,7 @@ class Names:
             if known.place(name) is None:
                 raise DataError(
                     f"{self.source.source}: row {row:,} (counted from 0) has {self.what} {name!r}, "
-                    f"which is none of the {len(classes):,} classes.",
+                    f"which is none of {count(len(classes), 'class')}.",
                     suggestion(str(name), map(str, classes)),
                 )
 
@@ -124,7 +124,7 @@ class Scan:
             Which bags the columns are learned from; by default all.
         """
         while True:
-            statistics = Statistics()
+            statistics = Statistics(LEAVE_OUT)
             try:
                 return self._read(features, training, statistics)
             except DataError:
@@ -139,7 +139,7 @@ class Scan:
         self, features: list[str], training: NDArray[np.bool_] | None, statistics: Statistics
     ) -> Columns | None:
         name = self.source.source
-        more = f", and learning {len(features)} columns" if features else ""
+        more = f", and learning {count(len(features), 'column')}" if features else ""
         log.info("%s: reading the bags of all rows%s", name, more)
         self.bags = Names(self.source, self.bag, "bag", self.table)
         self.labels = Names(self.source, self.label or "", "label", None)

@@ -12,15 +12,17 @@ import numpy as np
 import pandas as pd
 
 from apportion.data._cells import (
+    LEAVE_OUT,
     Kind,
     Rows,
     check_distinct,
     find_columns,
     kind_of,
+    read_alone,
     read_numbers,
     read_texts,
 )
-from apportion.errors import DataError
+from apportion.errors import DataError, Words
 
 log = logging.getLogger("apportion")
 
@@ -43,7 +45,8 @@ class _Column:
 class Statistics:
     """The statistics of columns, over all pieces that were added."""
 
-    def __init__(self) -> None:
+    def __init__(self, remedy: Words = LEAVE_OUT) -> None:
+        self.remedy = remedy  # for a column that is neither numbers nor text
         self.columns: dict[str, _Column] = {}
         self.n_rows = 0
         self.maybe_numbers: Collection[str] = ()
@@ -63,7 +66,7 @@ class Statistics:
         rows : array, optional
             Where the rows of the piece are in the table, if not after those of the pieces before.
         maybe_numbers : collection of str
-            Columns whose texts are numbers if all of them can be read so.
+            Columns of a CSV file, whose texts may be numbers or booleans.
         """
         self.maybe_numbers = maybe_numbers
         places = find_columns(frame)
@@ -86,12 +89,11 @@ class Statistics:
         self.n_rows += len(frame)
 
     def _add_column(self, name: str, column: _Column, cells: pd.Series[Any], rows: Rows) -> None:
-        kind = kind_of(name, cells) if len(cells) else None
+        kind = kind_of(name, cells, self.remedy) if len(cells) else None
         if kind == "text" and name in self.maybe_numbers:
             # Rows of the piece that are not learned from may have made it a column of text.
-            numbers = pd.to_numeric(cells, errors="coerce")
-            if not (numbers.isna() & cells.notna()).any():
-                kind, cells = kind_of(name, numbers), numbers
+            cells = read_alone(cells)
+            kind = kind_of(name, cells)
         if kind and column.kind and kind != column.kind:
             self.mixed = name
             raise DataError(
@@ -132,14 +134,8 @@ class Statistics:
         odd = [text for text in column.counts if not _is_number(text)]
         n_odd = sum(column.counts[text] for text in odd)
         if 0 < n_odd <= column.known / 10:
-            log.warning(
-                "Column %r is read as categories, since %s of its %s values are not numbers, "
-                "such as %r.",
-                name,
-                f"{n_odd:,}",
-                f"{column.known:,}",
-                odd[0],
-            )
+            why = f"{n_odd:,} of its {column.known:,} values are not numbers, such as {odd[0]!r}"
+            log.warning("Column %r is read as categories, since %s.", name, why)
 
     def fields(self) -> dict[str, Any]:
         """Return the fields of `Columns`."""

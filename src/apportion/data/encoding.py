@@ -16,7 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from apportion.bags.columns import Columns
-from apportion.data._cells import Rows, find_columns, kind_of, read_numbers, read_texts
+from apportion.data._cells import BOOLEANS, Rows, find_columns, kind_of, read_numbers, read_texts
 from apportion.data._statistics import Statistics
 from apportion.errors import DataError, and_more, count, suggestion
 
@@ -191,6 +191,7 @@ def _find(columns: Columns, frame: pd.DataFrame) -> dict[str, int]:
 def _text_for_numbers(name: str, cells: pd.Series[Any], rows: Rows) -> DataError:
     known = cells.notna().to_numpy()
     bad = known & pd.to_numeric(cells.astype(object), errors="coerce").isna().to_numpy()
+    bad &= ~cells.astype(str).str.upper().isin(BOOLEANS).to_numpy()
     at = int((bad if bad.any() else known).argmax())
     return DataError(
         f"column {name!r} held numbers when it was learned, but holds text now: "

@@ -13,16 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from apportion.bags.bags import Bags, put_in_bags
+from apportion.bags.bags import Bags
 from apportion.bags.read import Placed, factorize
-from apportion.data._image_files import ImageFiles, pillow
-from apportion.data._named import agreed, names_in, read_columns
+from apportion.data._image_files import ImageFiles
+from apportion.data._named import agreed, names_in, put, read_columns
 from apportion.data._row_store import check_store
 from apportion.data.pieces import Pieces, Rows
-from apportion.data.proportions import read_proportions
+from apportion.data.proportions import BagTable, read_proportions
+from apportion.data.tables import split_bags
 from apportion.errors import DataError
 
-__all__ = ["read_images"]
+__all__ = ["read_image_sets", "read_images"]
 
 
 def read_images(
@@ -38,7 +39,7 @@ def read_images(
     size: tuple[int, int] | None = None,
     store: str | os.PathLike[str] | None = None,
 ) -> Bags:
-    """Read image files, and put them in bags. It needs Pillow.
+    """Read image files, and put them in bags.
 
     The instances are of shape (M, 3, height, width), in uint8, or (M, 1, height, width) if all
     images are gray. They are turned as their EXIF orientation says; transparency is left out. A
@@ -80,14 +81,38 @@ def read_images(
     >>> bags.x.shape, bags.x[:, :, 0, 0].tolist()
     ((2, 3, 2, 4), [[255, 0, 0], [0, 0, 255]])
     """
-    pillow()
     if size is not None and (np.shape(size) != (2,) or not all(map(_is_positive, size))):
         raise DataError(f"size is {size!r}.", "Pass (height, width), two whole numbers above 0.")
-    root, target = Path(folder).expanduser(), None if store is None else Path(store).expanduser()
-    if not root.is_dir():
-        raise DataError(f"{root} is not a folder.", "Pass the folder that the image files are in.")
+    shape = None if size is None else (int(size[0]), int(size[1]))
+    target = None if store is None else Path(store).expanduser()
     if target is not None:
         check_store(target)
+    how = {"counts": counts, "normalize": normalize}
+    bags, _, files = _place(folder, table, bag, file, label, proportions, **how)
+    return bags.with_rows(files.read(shape, target))
+
+
+def read_image_sets(
+    folder: Any, table: Any, validation: float | None, seed: int, *, size: Any, **options: Any
+) -> dict[str, Bags]:
+    """Read images to train on, to select by and to test on, as `apportion.read_sets` does.
+
+    All have as many channels as those of the training bags. Further options are all of those of
+    `read_images` but the store.
+    """
+    bags, known, files = _place(folder, table, **options)
+    sets = split_bags(bags, known, validation, seed)
+    x = files.read(size, None, like=np.unique(sets["train"].index).tolist())
+    return {name: own.with_rows(x) for name, own in sets.items()}
+
+
+def _place(
+    folder: Any, table: Any, bag: str, file: str, label: str | None, proportions: Any, **how: Any
+) -> tuple[Bags, BagTable | None, ImageFiles]:
+    """Put files in bags, so that errors in the bags are raised before all files are read."""
+    root = Path(folder).expanduser()
+    if not root.is_dir():
+        raise DataError(f"{root} is not a folder.", "Pass the folder that the image files are in.")
     pieces, frame = read_columns(table, [file, bag, label])
     files = _check_names(pieces.source, frame[file].tolist())
     known = None if proportions is None else read_proportions(proportions, bag)
@@ -102,11 +127,8 @@ def read_images(
     distinct, place = factorize(files, "file", len(files))
     first_rows = np.unique(place, return_index=True)[1].tolist()
     placed = Placed(*factorize(ids, "bag id", len(ids)), place)
-    # Errors in the bags are raised before all files are read.
-    bags = put_in_bags(None, placed, known, counts=counts, normalize=normalize, truth=truth)
-    shape = None if size is None else (int(size[0]), int(size[1]))
-    images = ImageFiles(root, list(map(str, distinct)), first_rows)
-    return bags.with_rows(images.read(shape, target))
+    bags = put(pieces, placed, known, truth=truth, **how)
+    return bags, known, ImageFiles(root, list(map(str, distinct)), first_rows)
 
 
 def _is_positive(n: Any) -> bool:

@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from apportion.data._cells import check_distinct
-from apportion.errors import ApportionError, DataError, and_more, suggestion
+from apportion.errors import ApportionError, DataError, and_more, count, suggestion
 
 log = logging.getLogger("apportion")
 
@@ -48,8 +48,7 @@ class Pieces:
     frame: pd.DataFrame | None = None
     path: Path | None = None
     options: Mapping[str, Any] = field(default_factory=dict)  # of pandas.read_csv
-    opened: Any = None  # the file after its header, until the first pass uses it
-    skipped: int = 0  # lines before the first row that are no header
+    opened: Any = None  # the file, until the first pass uses it
 
     @property
     def is_csv(self) -> bool:
@@ -84,7 +83,7 @@ class Pieces:
             first += len(piece)
             if first - said >= 2**20:
                 said = first
-                log.info("%s: %s rows", self.source, f"{first:,}")
+                log.info("%s: %s", self.source, count(first, "row"))
         if not first:
             raise DataError(
                 f"{self.source} has 0 rows below its header.", "Pass a table with rows."
@@ -96,8 +95,9 @@ class Pieces:
         if self.frame is not None:
             return self._cut(self.frame[columns], n_rows)
         if self.is_csv:
-            pieces = self._read_csv(n_rows, str, na_filter=False)
-            return (piece[columns] for piece in pieces)
+            # Only missing cells may stand behind the last name: na_filter=False would have none.
+            pieces = self._read_csv(n_rows, str, keep_default_na=False, na_values=[""])
+            return (piece[columns].fillna("") for piece in pieces)
         return self._read_parquet(n_rows, columns, types_mapper=pd.ArrowDtype)
 
     def _rows_per_piece(self) -> int:
@@ -112,9 +112,9 @@ class Pieces:
         # Without index_col pandas takes cells past the names for those of an index, and with
         # usecols it drops them silently. With low_memory a column may be of several types.
         options: Any = {"index_col": False, "low_memory": False, "chunksize": n_rows}
-        options |= {"header": None, "names": self.names, "dtype": dtype, **self.options, **more}
+        options |= {"header": 0, "names": self.names, "dtype": dtype, **self.options, **more}
         with reading(self.path):
-            file, self.opened = self.opened or _open_text(self.path, self.skipped), None
+            file, self.opened = self.opened or _open_text(self.path), None
         with file:
             with reading(self.path):
                 reader = pd.read_csv(file, **options)
@@ -209,8 +209,9 @@ def _opened(path: Path, file: Any, names: Collection[str]) -> Pieces:
             f"{path} has one column, {header[0]!r}: its cells seem to be separated by semicolons.",
             "Save it with commas.",
         )
+    file.seek(0)  # pandas counts lines from where it begins
     own = distinct_names(header, str(path))
-    return Pieces(str(path), own, path=path, opened=file, skipped=1)
+    return Pieces(str(path), own, path=path, opened=file)
 
 
 def _without_header(path: Path, file: TextIO, names: list[str]) -> Pieces:
@@ -222,25 +223,21 @@ def _without_header(path: Path, file: TextIO, names: list[str]) -> Pieces:
     remark = file.readline().startswith("|")
     if not remark:
         file.seek(0)
-    first = file.tell()
     n_columns = len(_header(file))
-    file.seek(first)
+    file.seek(0)
     if n_columns != len(names):
         raise DataError(
-            f"{path} has {n_columns} columns, but {len(names)} names are given: "
+            f"{path} has {count(n_columns, 'column')}, but {count(len(names), 'name')} for them: "
             f"{', '.join(names)}.",
             "Name every column, in the order of the file.",
         )
-    options, skipped = {"skipinitialspace": True}, int(remark)
-    return Pieces(str(path), names, path=path, options=options, opened=file, skipped=skipped)
+    options = {"header": None, "skipinitialspace": True, "skiprows": int(remark)}
+    return Pieces(str(path), names, path=path, options=options, opened=file)
 
 
-def _open_text(path: Path, skipped: int = 0) -> TextIO:
-    """Open a file of text, and skip the header, which may take several lines, or a remark."""
+def _open_text(path: Path) -> TextIO:
     opener: Any = gzip.open if path.name.lower().endswith(".gz") else open
     file: TextIO = opener(path, "rt", encoding="utf-8-sig", newline="")
-    for _ in range(skipped):
-        _header(file)
     return file
 
 
@@ -260,18 +257,15 @@ def _open_parquet(path: Path) -> Any:
 # ------------------------------------------------------------------------- checks and errors
 
 
-def check_file(path: Path, formats: Collection[str] = FORMATS) -> None:
+def check_file(path: Path) -> None:
     """Check that there is such a file, and that its name ends in one of the formats."""
-    if not path.name.lower().endswith(tuple(formats)):
+    if not path.name.lower().endswith(FORMATS):
         raise DataError(
             f"{path} is neither .csv nor .parquet by its name.",
-            "Save the table in one of these formats; on the command line, --names takes any file "
-            "of commas without a header row.",
+            "Save the table in one of these formats.",
         )
     if not path.is_file():
-        there = sorted(
-            near.name for near in path.parent.glob("*") if near.name.endswith(tuple(formats))
-        )
+        there = sorted(near.name for near in path.parent.glob("*") if near.name.endswith(FORMATS))
         raise DataError(
             f"{path} does not exist.",
             suggestion(path.name, there) if there else "Pass the path of a .csv or .parquet file.",
@@ -316,6 +310,8 @@ def reading(path: Path) -> Iterator[None]:
         pd.errors.ParserWarning,
     ) as error:
         first = str(error).strip().partition("\n")[0].rstrip(".")
+        if isinstance(error, pd.errors.ParserWarning):
+            first = "its rows have more cells than it has columns"
         raise DataError(
             f"{path} cannot be read: {first}.",
             "Save it again: as .parquet, or as .csv in UTF-8 with commas and a header row.",

@@ -21,9 +21,10 @@ from apportion.data.pieces import (
     is_parquet,
     named,
     naming,
+    open_pieces,
     reading,
 )
-from apportion.errors import DataError, and_more, suggestion
+from apportion.errors import DataError, Option, and_more, count, listing, suggestion
 
 __all__ = ["SETS", "BagTable", "read_proportions"]
 
@@ -31,6 +32,7 @@ SPLIT = "split"  # the column of the set that a bag belongs to; `apportion bag` 
 SETS = ("train", "valid", "test")  # its values
 # Names of the columns of a long table, in the singular or the plural.
 CLASS_NAMES = ("class", "classes", "label", "labels", "category", "categories")
+CLASSES = Option("classes", '["yes", "no"]', "yes,no")
 VALUE_NAMES = ("value", "values", "count", "counts", "proportion", "proportions", "share", "shares")
 
 
@@ -80,7 +82,7 @@ def read_proportions(given: Any, bag: str, classes: Iterable[Hashable] | None = 
     code, distinct = pd.factorize(cells)
     ids = as_written(distinct.tolist()) if from_csv else distinct.tolist()
     said = frame.pop(SPLIT) if SPLIT in frame.columns else None
-    split = None if said is None else _split(source, said.astype(str).tolist(), code, ids)
+    split = None if said is None else _split(source, said, code, ids)
     columns = [str(name).lower() for name in frame.columns]
     says_long = len(columns) == 2 and columns[0] in CLASS_NAMES and columns[1] in VALUE_NAMES
     if len(ids) == len(cells) and not says_long:
@@ -103,32 +105,32 @@ def _load(given: Any, bag: str) -> tuple[str, pd.DataFrame]:
             f"proportions are a {type(given).__name__}.",
             "Pass a DataFrame or a dict by bag, or the path of a .csv or .parquet file.",
         )
-    path = Path(given).expanduser()
+    path, remedy = Path(given).expanduser(), "Name the column of the bags as in the rows."
+    if not is_parquet(path):
+        pieces = open_pieces(path)
+        pieces.check_columns([bag], remedy)
+        # As text a cell stays what it was, and a class may be called NA.
+        read = list(pieces.read_as_written(named(pieces.names, str(path))))
+        return str(path), pd.concat(read, ignore_index=True).replace("", np.nan)
     check_file(path)
     with reading(path):
-        if is_parquet(path):
-            frame = pd.read_parquet(path)
-            if bag not in frame.columns and bag in frame.index.names:
-                frame = frame.reset_index()
-        else:
-            # As text a cell stays what it was, and a class may be called NA.
-            options: Any = {"dtype": str, "keep_default_na": False, "na_values": [""]}
-            cells = pd.read_csv(path, header=None, index_col=False, encoding="utf-8-sig", **options)
-            header = [f"Unnamed: {j}" if pd.isna(n) else n for j, n in enumerate(cells.iloc[0])]
-            frame = cells.iloc[1:].reset_index(drop=True).set_axis(header, axis=1)
-    names = distinct_names(frame.columns, str(path))
-    check_columns(str(path), names, [bag], "Name the column of the bags as in the rows.")
-    return str(path), frame[named(names, str(path))] if not is_parquet(path) else frame
+        frame = pd.read_parquet(path)
+    if bag not in frame.columns and bag in frame.index.names:
+        frame = frame.reset_index()
+    check_columns(str(path), distinct_names(frame.columns, str(path)), [bag], remedy)
+    return str(path), frame
 
 
 def _split(
-    source: str, said: Sequence[str], code: NDArray[Any], ids: Sequence[Any]
+    source: str, said: pd.Series[Any], code: NDArray[Any], ids: Sequence[Any]
 ) -> tuple[str, ...]:
     """Return the set of each bag, after a check that all of its rows have the same."""
     found: dict[int, str] = {}
-    for k, part in zip(code.tolist(), said, strict=True):
+    for k, part in zip(code.tolist(), said.astype(object).fillna("").tolist(), strict=True):
         if part not in SETS:
-            raise DataError(f"{source} has bags of split {part!r}.", suggestion(part, SETS))
+            has = f"has split {part!r}" if part else "has no split: its cell is empty"
+            remedy = f"Write one of them into column {SPLIT!r}, or leave out the column."
+            raise DataError(f"{source}: bag {ids[k]!r} {has}.", suggestion(str(part), SETS), remedy)
         if found.setdefault(k, part) != part:
             raise DataError(
                 f"{source}: bag {ids[k]!r} is in split {found[k]!r} and in {part!r}.",
@@ -153,8 +155,9 @@ def _values(
         raise DataError(
             f"{source}: {what} of bag {bags[at]!r} is {cells.iloc[at]!r}, which is not a number"
             f"{and_more(int(bad.sum()))}.",
-            "A table has the bags, one column of numbers per class and nothing else; or, with one "
-            "row per bag and class, a column of classes and one of numbers.",
+            "A table has the bags and one column of numbers per class; or, with one row per bag "
+            "and class, a column of classes and one of numbers.",
+            ("Pass ", CLASSES, " to name the columns of the classes, if there are others."),
         )
     return _numbers(cells)
 
@@ -204,7 +207,7 @@ def _long(
     if frame.shape[1] != 2:
         raise DataError(
             f"{source} has {int((code == ids.index(twice)).sum())} rows of bag {twice!r}, and "
-            f"{frame.shape[1]} columns beside the bags: {', '.join(map(str, frame.columns))}.",
+            f"{count(frame.shape[1], 'column')} beside the bags: {listing(frame.columns)}.",
             "Keep one row per bag; or, with one row per bag and class, the columns bag, class and "
             "value.",
         )

@@ -13,14 +13,15 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from apportion.bags.bags import Bags, put_in_bags
+from apportion.bags.bags import Bags
 from apportion.bags.read import Placed, factorize
-from apportion.data._named import agreed, names_in, read_columns
+from apportion.data._named import agreed, names_in, put, read_columns
 from apportion.data.pieces import Pieces, Rows, named
 from apportion.data.proportions import read_proportions
+from apportion.data.tables import split_bags
 from apportion.errors import DataError
 
-__all__ = ["pad", "read_signals"]
+__all__ = ["pad", "read_signal_sets", "read_signals"]
 
 Frames = NDArray[np.float32]
 Ints = NDArray[np.int64]
@@ -181,8 +182,26 @@ def read_signals(
     frames = np.zeros((len(lengths), len(channels), int(lengths.max())), np.float32)
     frames[number[sequence], :, position] = values[sequence]
     placed = Placed(*factorize(bag_of.values(), "bag id", len(bag_of)))
-    x = frames, lengths
-    return put_in_bags(x, placed, table, counts=counts, normalize=normalize, truth=truth)
+    bags = put(pieces, placed, table, counts=counts, normalize=normalize, truth=truth)
+    return bags.with_rows((frames, lengths))
+
+
+def read_signal_sets(
+    rows: Any, validation: float | None, seed: int, *, bag: str, proportions: Any, **options: Any
+) -> dict[str, Bags]:
+    """Read signals to train on, to select by and to test on, as `apportion.read_sets` does.
+
+    Those of each set are padded to their own length. Further options are those of `read_signals`.
+    """
+    table = None if proportions is None else read_proportions(proportions, bag)
+    bags = read_signals(rows, bag=bag, proportions=table, **options)
+    sets, (frames, lengths) = split_bags(bags, table, validation, seed), bags.parts
+    for name, own in sets.items():
+        longest = int(lengths[own.index].max())
+        if longest < frames.shape[2]:
+            # A view of the frames; signals of other sets, which are not used, are cut.
+            sets[name] = own.with_rows((frames[..., :longest], np.minimum(lengths, longest)))
+    return sets
 
 
 def _read_channels(source: str, frame: pd.DataFrame, names: Sequence[Any]) -> Frames:

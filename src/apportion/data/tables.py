@@ -19,15 +19,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from apportion.bags.bags import Bags, held_out_bags, put_in_bags
+from apportion.bags.bags import Bags, held_out_bags
 from apportion.bags.columns import Columns
 from apportion.bags.read import Placed
+from apportion.data._cells import read_mixed
+from apportion.data._named import put
 from apportion.data._row_store import RowStore, check_store
 from apportion.data._scan import Scan
 from apportion.data.encoding import Unseen, encode_into
 from apportion.data.pieces import Pieces, Rows, named, naming, open_pieces
 from apportion.data.proportions import SETS, BagTable, read_proportions
-from apportion.errors import ConfigError, DataError, Option
+from apportion.errors import ConfigError, DataError, Option, count
 from apportion.plan import held_out_share
 
 __all__ = ["read_sets", "read_table", "split_bags"]
@@ -226,7 +228,8 @@ class _Reading:
         assert columns is not None
         bags = self._placed(counts, normalize)
         self.warns = split is None and self.columns is not None  # encoded by columns learned before
-        log.info("%s: %s rows in %s bags", self.source.source, f"{scan.n_rows:,}", bags.n_bags)
+        n_rows, n_bags = count(scan.n_rows, "row"), count(bags.n_bags, "bag")
+        log.info("%s: %s in %s", self.source.source, n_rows, n_bags)
         return bags.with_rows(self._encode(columns), columns), masks
 
     def _placed(self, counts: bool, normalize: bool) -> Bags:
@@ -237,21 +240,13 @@ class _Reading:
         if scan.label is not None and classes is not None:
             scan.labels.check_among(classes)
         truth = None if scan.label is None else (scan.labels.names, scan.labels.all_rows)
-        with naming(self.source.source if table is None else table.source):
-            return put_in_bags(
-                None,
-                Placed(ids, scan.bags.all_rows),
-                table,
-                counts=counts,
-                normalize=normalize,
-                classes=self.classes,
-                truth=truth,
-            )
+        placed, how = Placed(ids, scan.bags.all_rows), {"counts": counts, "normalize": normalize}
+        return put(self.source, placed, table, classes=self.classes, truth=truth, **how)
 
     def _encode(self, columns: Columns) -> Any:
         """Read the table once more, and write its rows into arrays."""
         source, scan, unseen, read = self.source, self.scan, Unseen(), 0
-        log.info("%s: encoding %s rows", source.source, f"{scan.n_rows:,}")
+        log.info("%s: encoding %s", source.source, count(scan.n_rows, "row"))
         wanted = {
             "numbers": ((scan.n_rows, columns.n_numbers), np.float32),
             "codes": ((scan.n_rows, len(columns.categories)), np.int16),
@@ -265,6 +260,7 @@ class _Reading:
                 numbers, codes = store.part(first, read)
                 with naming(source.source):
                     rows = np.arange(first, read)
+                    frame = read_mixed(frame, columns.numeric) if source.is_csv else frame
                     unseen.update(encode_into(columns, frame, rows, numbers, codes))
             if read != scan.n_rows:
                 raise DataError(

@@ -67,7 +67,7 @@ def read_labelled(
         )
     options: dict[str, Any] = {"low_memory": False, **pieces.options}
     if names:
-        options |= {"header": None, "names": pieces.names, "skiprows": pieces.skipped}
+        options["names"] = pieces.names
     with reading(path):
         typed = pd.read_csv(path, **options) if pieces.is_csv else pd.read_parquet(path)
         # As text a cell stays what it was: 007 does not become 7, nor 3 with a gap below it 3.0.
