@@ -14,7 +14,7 @@ BEGINNINGS = re.compile(r"\s*(Give|Let)s?\b")
 MEANT = ("Give each of them a ", "Give every bag a value ")  # remedies: what the reader is to give
 
 
-def tests_of(source: Path) -> Path:
+def mirror_of(source: Path) -> Path:
     name = source.name.removeprefix("_")
     return TESTS / source.relative_to(SOURCE).with_name(f"test_{name}")
 
@@ -29,7 +29,7 @@ def users_of(source: Path) -> list[Path]:
 def is_tested(source: Path) -> bool:
     """Whether it has a test file; a private file may be tested by that of a file that uses it."""
     private = source.name.startswith("_")
-    return any(tests_of(file).exists() for file in (source, *(users_of(source) * private)))
+    return any(mirror_of(file).exists() for file in (source, *(users_of(source) * private)))
 
 
 def test_every_source_file_has_a_test_file():

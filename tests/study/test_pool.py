@@ -42,7 +42,8 @@ def test_rows_are_sorted_by_class_and_none_is_lost(names, data):
 
 @pytest.mark.parametrize("value", [0, -3, 1.5, "2", None])
 def test_a_number_of_things_is_an_integer_from_1_on(value):
-    assert positive("size", np.int64(7)) == 7
+    whole: Any = np.int64(7)
+    assert positive("size", whole) == 7
     with pytest.raises(BagError, match=re.escape(f"size must be an integer ≥ 1; got {value!r}.")):
         positive("size", value)
 

@@ -136,13 +136,14 @@ def test_training_stops_when_the_error_has_not_improved_for_so_long(patience):
 @settings(max_examples=60, deadline=None)
 def test_any_course_of_errors_is_stopped_and_selected_by_the_rule(errors, patience):
     config = replace(CONFIG, epochs=10, patience=patience)
-    session = Session(linear(), TRAIN, VALID, None, FPL(), config, torch.device("cpu"))
+    net = linear()
+    session = Session(net, TRAIN, VALID, None, FPL(), config, torch.device("cpu"))
     n_epochs = len(errors)
     for epoch, error in enumerate(errors, start=1):
         if session.is_finished():
             n_epochs = epoch - 1
             break
-        torch.nn.init.constant_(session.net.bias, epoch)
+        nn.init.constant_(net.bias, epoch)
         session.keep({"epoch": epoch, "valid_error": error})
     done = errors[:n_epochs]
     best = done.index(min(done)) + 1  # the first of the least
