@@ -1,11 +1,8 @@
 """Assignments: a checker of its own proves every one optimal, and the peers find none better."""
 
 import itertools
-import math
 import os
-import subprocess
 import sys
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from pathlib import Path
@@ -16,143 +13,33 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
-import apportion
 from apportion.errors import AssignmentError
-from apportion.labels import kernel as _assign_kernel
+from apportion.labels import kernel
 from apportion.labels.assign import Assignment, assign
-
-Array = NDArray[Any]
-EPS = 2.0**-52
-INF, NAN = math.inf, math.nan
-
-# --------------------------------------------------------------------------------- the certificate
-
-
-def above_least(cost: Array) -> Array:
-    """Costs in float64, each row less its minimum."""
-    wide: Array = np.asarray(cost, np.float64)
-    least: Array = wide.min(axis=1, keepdims=True)
-    return wide - least
-
-
-def exact_gap(cost: Array, labels: Array, prices: Array) -> float:
-    """Primal minus dual value of labels that meet the counts: nothing is rounded but the sum."""
-    rows = np.arange(len(cost))
-    high = cost - prices
-    with np.errstate(invalid="ignore"):
-        back = high - cost
-        low = (cost - (high - back)) - (prices + back)  # high + low is cost - prices exactly
-    best = high.min(axis=1)
-    rest = np.where(high == best[:, None], low, INF).min(axis=1)
-    own = high[rows, labels], low[rows, labels]
-    return math.fsum(np.concatenate([*own, -best, -rest]).tolist())
-
-
-def certify(cost: Any, counts: Any, result: Assignment) -> None:
-    """Prove one bag's labels optimal from nothing but the costs, the counts and the prices."""
-    cost, counts, labels, prices = np.float64(cost), np.array(counts), result.labels, result.prices
-    n, C = cost.shape
-    assert (labels.shape, labels.dtype) == ((n,), np.int64)
-    assert (prices.shape, prices.dtype) == ((C,), np.float64)
-    assert np.isfinite(prices).all()
-    assert np.bincount(labels, minlength=C).tolist() == counts.tolist()
-
-    shifted = above_least(cost)
-    span = shifted[np.isfinite(shifted)].max(initial=0.0)
-    whole = bool((cost == np.floor(cost)).all()) and span * C < 2**53
-    assert result.tolerance == (0 if whole else 8 * EPS * n * span)
-    if whole and n:
-        assert (prices == np.rint(prices)).all()
-
-    gap = exact_gap(shifted, labels, prices)
-    assert gap <= result.tolerance
-    assert 0 <= result.gap <= result.tolerance
-    largest = np.abs(prices[counts > 0]).max(initial=0.0)
-    assert abs(gap - result.gap) <= (0 if whole else 4 * EPS * n * (span + largest))
-
-    paid = cost[np.arange(n), labels]
-    size = math.fsum(np.abs(paid))
-    rounding = 0 if whole and size < 2**53 else 64 * EPS * size
-    assert abs(result.objective - math.fsum(paid)) <= rounding
-
-
-def spent(cost: Array, labels: Array) -> float:
-    return math.fsum(above_least(cost)[np.arange(len(cost)), labels])
-
-
-def matched(cost: Array, counts: Array) -> Array:
-    """scipy's labels: an assignment of rows to columns, with a column for each label to give."""
-    columns = np.repeat(np.arange(len(counts)), counts)
-    return columns[linear_sum_assignment(above_least(cost)[:, columns])[1]]
-
+from tests.labels.problems import (
+    COUNTS,
+    INF,
+    KINDS,
+    LARGE,
+    MEDIUM,
+    NAN,
+    SMALL,
+    SMALL_WHOLE,
+    TYPES,
+    Array,
+    certify,
+    exact_gap,
+    instance,
+    matched,
+    run_python,
+    spent,
+)
 
 # ----------------------------------------------------------------------------------- the instances
 
 
-def forbid(rng: Any, cost: Array, hidden: Array) -> Array:
-    """+inf in many places, never where the hidden labels are: they stay possible."""
-    forbidden = rng.random(cost.shape) < rng.choice([0.2, 0.6, 0.9])
-    return np.where(forbidden & (np.arange(cost.shape[1]) != hidden[:, None]), INF, cost)
-
-
-def chain(cost: Array, hidden: Array) -> Array:
-    """A row may have its hidden label or the next class: prices add up from class to class."""
-    steps = np.arange(cost.shape[1]) - hidden[:, None]
-    return np.where((steps == 0) | (steps == 1), cost - steps, INF)
-
-
-KINDS: dict[str, Callable[..., Array]] = {  # r: the generator, s: the shape, y: possible labels
-    "gaussian": lambda r, s, y: r.normal(size=s),
-    "small integers": lambda r, s, y: r.integers(-3, 4, s),
-    "large integers": lambda r, s, y: r.integers(-(2**39), 2**39, s),
-    "vast integers": lambda r, s, y: r.integers(0, 2**52, s),
-    "duplicated rows": lambda r, s, y: r.normal(size=s)[r.integers(0, 1 + s[0] // 9, s[0])],
-    "constant": lambda r, s, y: np.full(s, r.normal()),
-    "lognormal": lambda r, s, y: r.lognormal(sigma=10, size=s),
-    "cubed Cauchy": lambda r, s, y: r.standard_cauchy(s) ** 3,
-    "large rows": lambda r, s, y: r.normal(size=s) * r.choice([1, 1, 1, 1e12], (s[0], 1)),
-    "large columns": lambda r, s, y: r.normal(size=s) + r.choice([-1e12, 0, 1e12], s[1]),
-    "increasing columns": lambda r, s, y: r.random(s) + np.arange(s[1]),
-    "offset rows": lambda r, s, y: r.normal(size=s) + r.normal(size=(s[0], 1)) * 1e9,
-    "tiny": lambda r, s, y: r.normal(size=s) * 1e-300,
-    "near ties": lambda r, s, y: r.integers(0, 4, s) + r.normal(size=s) * 1e-9,
-    "forbidden": lambda r, s, y: forbid(r, r.normal(size=s), y),
-    "forbidden integers": lambda r, s, y: forbid(r, r.integers(0, 9, s), y),
-    "chain": lambda r, s, y: chain(r.random(s), y),
-}
-WHOLE = ["small integers", "large integers", "forbidden integers"]
-
-COUNTS: dict[str, Callable[..., Array]] = {
-    "dense": lambda rng, n, C: rng.multinomial(n, rng.dirichlet(np.full(C, 5.0))),
-    "sparse": lambda rng, n, C: rng.multinomial(n, rng.dirichlet(np.full(C, 0.2))),
-    "one class": lambda rng, n, C: n * np.eye(C, dtype=int)[rng.integers(C)],
-    "uniform": lambda rng, n, C: np.diff(np.arange(C + 1) * n // C),
-}
-
-
-def instance(seed: int, kind: str, n: int, C: int, given: str = "dense") -> tuple[Array, Array]:
-    """Costs of a kind, and counts that they allow."""
-    rng = np.random.default_rng(seed)
-    counts = COUNTS[given](rng, n, C)
-    hidden = rng.permutation(np.repeat(np.arange(C), counts))
-    return KINDS[kind](rng, (n, C), hidden).astype(np.float64), counts
-
-
-def instances(sizes: Any, classes: Any, kinds: Any = tuple(KINDS)) -> Any:
-    """What `instance` takes: hypothesis draws and shrinks it, numpy draws the numbers."""
-    seeds, given = st.integers(0, 2**32), st.sampled_from([*COUNTS])
-    return st.tuples(seeds, st.sampled_from(kinds), sizes, classes, given)
-
-
-FEW = st.integers(0, 12) | st.integers(0, 90)
-SMALL = instances(FEW, st.integers(1, 4) | st.integers(1, 14))
-MEDIUM = instances(st.integers(100, 700), st.integers(2, 20) | st.just(90))
-LARGE = instances(st.integers(1000, 4000), st.integers(2, 8))
-SMALL_WHOLE = instances(FEW, st.integers(1, 9), WHOLE)
-TYPES = st.sampled_from([np.float32, np.float64])
 STARTS = st.sampled_from(["own", "neighbour", "1", "100", "1e6", "1e15", "1e300"])
 
 
@@ -323,13 +210,13 @@ def test_threads_change_nothing(threads):
 def test_many_bags_are_each_solved_once_in_any_thread(threads, monkeypatch):
     cost, counts, offsets = bags(3, [7] * 1500, 4)
     alone = assign(cost, counts, offsets, threads=1)
-    solve, taken = _assign_kernel.solve_bags, list[range]()
+    solve, taken = kernel.solve_bags, list[range]()
 
     def watched(*arguments: Any) -> None:
         taken.append(range(*arguments[6:8]))
         solve(*arguments)
 
-    monkeypatch.setattr(_assign_kernel, "solve_bags", watched)
+    monkeypatch.setattr(kernel, "solve_bags", watched)
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)  # threads meet wherever they can
     try:
@@ -344,14 +231,14 @@ def test_many_bags_are_each_solved_once_in_any_thread(threads, monkeypatch):
 
 @pytest.mark.parametrize("broken", [0, 11, 1499])
 def test_an_error_in_a_thread_comes_out(broken, monkeypatch):
-    problem, solve = bags(3, [7] * 1500, 4), _assign_kernel.solve_bags
+    problem, solve = bags(3, [7] * 1500, 4), kernel.solve_bags
 
     def breaks(*arguments: Any) -> None:
         if broken in range(*arguments[6:8]):
             raise MemoryError("no room for a bag")
         solve(*arguments)
 
-    monkeypatch.setattr(_assign_kernel, "solve_bags", breaks)
+    monkeypatch.setattr(kernel, "solve_bags", breaks)
     for threads in (1, 2, 7):
         with pytest.raises(MemoryError, match="no room for a bag"):
             assign(*problem, threads=threads)
@@ -365,16 +252,6 @@ def test_calls_from_many_threads_at_once():
     for result, one in zip(results, expected * 6, strict=True):
         assert np.array_equal(result.labels, one.labels)
         assert np.array_equal(result.prices, one.prices)
-
-
-def run_python(script: str, **environment: str) -> str:
-    """What a fresh interpreter prints."""
-    path = [Path(apportion.__file__).parents[1], Path(__file__).parent]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path)), **environment}
-    command = [sys.executable, "-c", script]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 FORK = """
@@ -410,15 +287,6 @@ def test_nothing_is_written_to():
     again = assign(cost, counts, offsets, prices=prices)
     assert np.array_equal(again.labels, result.labels)
     assert np.array_equal(again.prices, result.prices)
-
-
-def test_read_only_arrays_need_no_other_kernel():
-    cost = np.zeros((4, 2))
-    assign(cost, [2, 2])
-    signatures = len(_assign_kernel.solve_bags.signatures)
-    cost.flags.writeable = False
-    assign(cost, [2, 2])
-    assert len(_assign_kernel.solve_bags.signatures) == signatures
 
 
 def test_any_real_numbers_in_any_layout():
@@ -486,6 +354,7 @@ def test_a_tensor_of_one_bag(device):
 
 
 # ------------------------------------------------------------------------------------------ errors
+
 
 Z, TWO = np.zeros((5, 2)), [[1, 1], [2, 1]]
 AT: dict[str, Any] = {"offsets": [0, 2, 5]}
@@ -615,12 +484,6 @@ def solve_a_million(kind: str, dtype: str) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("kind", ["gaussian", "small integers"])
 def test_a_million_rows_take_twice_their_memory_at_most(kind, dtype):
-    run_python(f"import test_assign; test_assign.solve_a_million({kind!r}, {dtype!r})")
-
-
-@pytest.mark.slow
-def test_no_index_is_out_of_bounds(tmp_path):
-    names = "from_any_start or any_order or as_alone or no_labels_fit"
-    options = ["-q", "-p", "no:cacheprovider", __file__, "-k", names]
-    checked = {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path)}
-    run_python(f"import pytest, sys; sys.exit(pytest.main({options!r}))", **checked)
+    run_python(
+        f"from tests.labels import test_assign; test_assign.solve_a_million({kind!r}, {dtype!r})"
+    )

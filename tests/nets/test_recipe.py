@@ -13,8 +13,7 @@ from torch import nn
 from apportion.errors import ConfigError
 from apportion.nets.build import build_net, from_recipe
 from apportion.nets.normalized import Normalized
-from tests.nets.test_build import bags_of
-from tests.nets.test_parts import CODES, NUMBERS, padded
+from tests.nets.small_data import CODES, NUMBERS, bags_of, padded
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (4, 2, 9, 9), dtype=np.uint8)
 CASES: dict[str, tuple[str, Any, dict[str, Any]]] = {

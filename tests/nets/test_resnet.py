@@ -1,7 +1,10 @@
-"""ResNet-18: convolutions that are computed in another way give what they would have given."""
+"""ResNet-18: what its weights say, whichever way its convolutions are computed."""
 
 import copy
+import warnings
+from importlib import import_module
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -9,23 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from apportion.nets import resnet as _resnet
+from apportion.errors import ConfigError
+from apportion.nets import resnet
 from apportion.nets.build import move_to
 from apportion.nets.resnet import ResNet, conv1d, resnet18
+from tests.nets.small_data import lively
 
 
 @pytest.fixture(autouse=True)
 def seeded():
     torch.manual_seed(0)
-
-
-def lively(network: ResNet, seed: int = 0) -> ResNet:
-    """The network in evaluation mode, with no statistic or weight left at its first value."""
-    generator = torch.Generator().manual_seed(seed)
-    for name, value in network.state_dict().items():
-        if ".bn" in name or name.startswith("bn") or "downsample.1" in name or name == "fc.bias":
-            value.copy_(torch.rand(value.shape, generator=generator) + 0.5)
-    return network.eval()
 
 
 MAPS = [
@@ -74,16 +70,16 @@ def test_products_of_matrices_give_the_logits_and_gradients_of_convolutions(
     network = conv1d(2, 4) if stem == "signal" else resnet18(4, channels=2, stem=stem)
     network = lively(network).double()
     x = 10 * torch.randn(3, 2, *size, dtype=torch.float64)
-    as_matrix, given = _resnet._as_matrix, []
+    as_matrix, given = resnet._as_matrix, []
 
     def watched(*arguments):
         given.append(as_matrix(*arguments))
         return given[-1]
 
-    monkeypatch.setattr(_resnet, "_as_matrix", watched)
+    monkeypatch.setattr(resnet, "_as_matrix", watched)
     logits, slopes = learned(network, x)
     assert sum(out is not None for out in given) == lone_places(network, x)
-    monkeypatch.setattr(_resnet, "_as_matrix", lambda *arguments: None)
+    monkeypatch.setattr(resnet, "_as_matrix", lambda *arguments: None)
     plain, wanted = learned(network, x)
     torch.testing.assert_close(logits, plain, rtol=1e-9, atol=1e-9)
     assert slopes.keys() == wanted.keys()
@@ -123,7 +119,7 @@ def test_a_convolution_is_a_matrix_exactly_where_it_gives_one_place(places, size
     x = torch.randn(2, 3, *places, generator=generator, dtype=torch.float64)
     shape = (4, 3, *[size] * len(places))
     weight = torch.randn(shape, generator=generator, dtype=torch.float64)
-    given = _resnet._as_matrix(x, weight, stride, padding)
+    given = resnet._as_matrix(x, weight, stride, padding)
     if any(n + 2 * padding < size for n in places):
         assert given is None  # torch says what is wrong
         return
@@ -136,8 +132,8 @@ def test_a_convolution_is_a_matrix_exactly_where_it_gives_one_place(places, size
 
 def test_a_kernel_larger_than_its_map_is_refused_by_torch():
     for network, x in (
-        (_resnet._Conv1d(2, 3, 5), torch.zeros(1, 2, 4)),
-        (_resnet._Conv2d(2, 3, 5), torch.zeros(1, 2, 9, 4)),
+        (resnet._Conv1d(2, 3, 5), torch.zeros(1, 2, 4)),
+        (resnet._Conv2d(2, 3, 5), torch.zeros(1, 2, 9, 4)),
     ):
         with pytest.raises(RuntimeError, match=r"[Kk]ernel size"):
             network(x)
@@ -157,7 +153,7 @@ def test_a_convolution_over_blocks_is_that_over_pixels(height, width, channels, 
     x = torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
     weight = torch.randn((4, channels, size, size), generator=generator, dtype=torch.float64)
     weight.requires_grad_()
-    given, wanted = _resnet._in_blocks(x, weight), F.conv2d(x, weight, None, 2, size // 2)
+    given, wanted = resnet._in_blocks(x, weight), F.conv2d(x, weight, None, 2, size // 2)
     torch.testing.assert_close(given, wanted)
     direction = torch.randn(wanted.shape, generator=generator, dtype=torch.float64)
     slopes = (torch.autograd.grad((out * direction).sum(), (x, weight)) for out in (given, wanted))
@@ -179,3 +175,132 @@ def test_a_gpu_gives_the_logits_and_gradients_of_the_cpu(size):
     for name, slope in slopes.items():
         error = (found[name].cpu() - slope).abs().max() / slope.abs().max()
         assert error < 1e-7, name
+
+
+def residual_names() -> list[str]:
+    """The state dict of torchvision's resnet18, written down from its documentation."""
+    statistics = ["weight", "bias", "running_mean", "running_var", "num_batches_tracked"]
+    names = ["conv1.weight", *(f"bn1.{s}" for s in statistics)]
+    for layer in (1, 2, 3, 4):
+        for block in (0, 1):
+            where = f"layer{layer}.{block}"
+            for i in (1, 2):
+                names += [f"{where}.conv{i}.weight", *(f"{where}.bn{i}.{s}" for s in statistics)]
+            if block == 0 and layer > 1:
+                names += [f"{where}.downsample.0.weight"]
+                names += [f"{where}.downsample.1.{s}" for s in statistics]
+    return [*names, "fc.weight", "fc.bias"]
+
+
+def residual_network(state, x, stem="imagenet"):
+    """ResNet-18 in evaluation mode, from its weights alone."""
+    images = state["conv1.weight"].ndim == 4
+    convolve, pool = (F.conv2d, F.max_pool2d) if images else (F.conv1d, F.max_pool1d)
+
+    def norm(x, name):
+        mean, var, weight, bias = (
+            state[f"{name}.{s}"].view(-1, *[1] * (x.ndim - 2))
+            for s in ("running_mean", "running_var", "weight", "bias")
+        )
+        return (x - mean) / (var + 1e-5).sqrt() * weight + bias
+
+    size, stride = (7, 2) if stem == "imagenet" else (3, 1)
+    x = convolve(x, state["conv1.weight"], stride=stride, padding=size // 2)
+    x = norm(x, "bn1").clamp(min=0)
+    if stem == "imagenet":
+        x = pool(x, 3, stride=2, padding=1)
+    for layer in (1, 2, 3, 4):
+        for block in (0, 1):
+            name, first = f"layer{layer}.{block}", layer > 1 and block == 0
+            out = convolve(x, state[f"{name}.conv1.weight"], stride=1 + first, padding=1)
+            out = norm(out, f"{name}.bn1").clamp(min=0)
+            out = norm(convolve(out, state[f"{name}.conv2.weight"], padding=1), f"{name}.bn2")
+            if first:
+                x = convolve(x, state[f"{name}.downsample.0.weight"], stride=2)
+                x = norm(x, f"{name}.downsample.1")
+            x = (x + out).clamp(min=0)
+    return x.mean(dim=tuple(range(2, x.ndim))) @ state["fc.weight"].T + state["fc.bias"]
+
+
+@pytest.mark.parametrize(
+    ("network", "shape", "stem"),
+    [
+        (lambda: resnet18(4), (3, 32, 32), "imagenet"),
+        (lambda: resnet18(4, channels=1, stem="cifar"), (1, 9, 12), "cifar"),
+        (lambda: conv1d(13, 4), (13, 93), "imagenet"),
+        (lambda: conv1d(13, 4), (13, 4), "imagenet"),
+        (lambda: conv1d(1, 4), (1, 1), "imagenet"),
+    ],
+    ids=["imagenet", "cifar", "signal", "short signal", "shortest signal"],
+)
+def test_resnet_is_what_its_weights_say(network, shape, stem):
+    model = lively(network())
+    x = 100 * torch.randn(2, *shape)
+    state = {name: value.double() for name, value in model.state_dict().items()}
+    expected = residual_network(state, x.double(), stem)
+    given = x.clone()
+    np.testing.assert_allclose(model(x).detach(), expected, rtol=1e-3, atol=1e-3)
+    assert (expected[0] - expected[1]).abs().max() > 0.1  # that is no accident
+    assert torch.equal(x, given)
+
+
+def test_resnet_weights_are_named_and_shaped_as_elsewhere():
+    state = resnet18(10).state_dict()
+    assert list(state) == residual_names()
+    assert state["conv1.weight"].shape == (64, 3, 7, 7)
+    assert state["layer3.0.conv1.weight"].shape == (256, 128, 3, 3)
+    assert state["layer3.0.downsample.0.weight"].shape == (256, 128, 1, 1)
+    assert state["fc.weight"].shape == (10, 512)
+    assert sum(p.numel() for p in resnet18(10).parameters()) == 11_181_642
+    assert resnet18(10, channels=1, stem="cifar").state_dict()["conv1.weight"].shape == (
+        64,
+        1,
+        3,
+        3,
+    )
+
+
+def test_the_signal_net_has_the_same_names_and_one_dimension_less():
+    images, signals = resnet18(10, channels=13).state_dict(), conv1d(13, 10).state_dict()
+    assert list(images) == list(signals)
+    for name, value in images.items():
+        assert signals[name].shape == (value.shape[:3] if value.ndim == 4 else value.shape)
+
+
+def test_resnet_weights_are_drawn_as_elsewhere():
+    for model in (resnet18(10), conv1d(13, 10)):
+        for name, value in model.state_dict().items():
+            if "conv" in name or "downsample.0" in name:
+                fan_out = value.numel() / value.shape[1]
+                assert value.std() == pytest.approx((2 / fan_out) ** 0.5, rel=0.05)
+                assert abs(value.mean()) < 0.05 * value.std()
+            elif name.startswith("fc"):
+                assert value.abs().max() <= 512**-0.5
+            elif name.endswith(("weight", "var")):
+                assert (value == 1).all()
+            else:
+                assert (value == 0).all()
+
+
+def test_torchvision_agrees():
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            theirs = import_module("torchvision.models").resnet18
+    except Exception as error:  # noqa: BLE001 (beside a CPU build of torch it fails in many ways)
+        pytest.skip(f"torchvision does not import: {error}")
+    torch.manual_seed(5)
+    ours = resnet18(10)
+    torch.manual_seed(5)
+    other = theirs(num_classes=10)
+    assert list(ours.state_dict()) == list(other.state_dict())
+    for name, value in other.state_dict().items():
+        assert torch.equal(ours.state_dict()[name], value), name
+
+    other.load_state_dict(lively(ours, seed=1).state_dict())
+    x = torch.randn(2, 3, 64, 64)
+    np.testing.assert_allclose(ours(x).detach(), other.eval()(x).detach(), rtol=1e-4, atol=1e-4)
+
+
+def test_an_unknown_stem_is_refused():
+    with pytest.raises(ConfigError, match="there is no stem 'cifer'"):
+        resnet18(10, stem="cifer")  # type: ignore[arg-type]

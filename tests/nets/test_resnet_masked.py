@@ -3,14 +3,16 @@
 import copy
 from functools import cache
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
 
 from apportion.engine.step import frozen_statistics
 from apportion.errors import ApportionError
+from apportion.nets.build import build_net
 from apportion.nets.resnet import ResNet, conv1d
-from tests.nets.test_resnet import lively
+from tests.nets.small_data import bags_of, lively, padded
 
 LENGTHS = torch.tensor([1, 2, 3, 4, 5, 8, 9, 16, 17, 31, 32, 33, 40])
 
@@ -134,3 +136,15 @@ def test_lengths_must_be_given_where_they_are_needed_and_only_there():
         masked(signals(40))
     with pytest.raises(ApportionError, match=r"^the network is not masked, but .* with lengths"):
         plain(signals(40), LENGTHS)
+
+
+def test_a_signal_gives_the_same_whatever_is_behind_it():
+    logits = []
+    for behind, size in ((0.0, 9), (1e6, 9), (np.nan, 31)):
+        frames, lengths = padded(behind, size)
+        model = build_net("conv1d", bags_of((frames, lengths), range(9))).eval()
+        with torch.no_grad():
+            logits.append(model(torch.from_numpy(frames)[:9], torch.from_numpy(lengths)[:9]))
+    assert logits[0].std(dim=0).min() > 0
+    for other in logits[1:]:
+        torch.testing.assert_close(other, logits[0], rtol=1e-4, atol=1e-5)

@@ -12,11 +12,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import typer
-from typer.testing import CliRunner
 
 from apportion import Bags, TrainConfig, fit
-from apportion.cli.report import report
 from apportion.data.encoding import encode, learn_columns
 from apportion.engine.device import own_threads
 from apportion.errors import ApportionError, RunError
@@ -214,30 +211,3 @@ def test_a_plan_is_listed_with_its_reasons(tmp_path):
     assert not list(found.all("table"))
     both = read_page(write_report([with_plan, without], tmp_path / "both.html"))
     assert len(list(section(both, "configuration").all("table"))) == 1
-
-
-# ---------------------------------------------------------------------------------------- the verb
-
-
-def called(*options):
-    app = typer.Typer()
-    app.command()(report)
-    return CliRunner().invoke(app, [str(option) for option in options])
-
-
-def test_the_verb_tells_where_the_file_is(tmp_path):
-    runs = [made_run(tmp_path / name, {"train": made_evaluation(3, 2)}) for name in ("a", "b")]
-    told = called(runs[0])
-    assert told.exit_code == 0, told.output
-    assert "report.html" in told.output
-    assert (runs[0] / "report.html").exists()
-    again = called(runs[0])
-    assert isinstance(again.exception, RunError)
-    assert called(runs[0], "--force").exit_code == 0
-    assert called(*runs, "--out", tmp_path / "both.html").exit_code == 0
-    assert (tmp_path / "both.html").exists()
-
-
-def test_the_help_teaches_by_example():
-    told = called("--help").output
-    assert "apportion report runs/a runs/b --out" in " ".join(told.split())

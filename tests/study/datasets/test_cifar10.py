@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from apportion.errors import DataError
-from apportion.study.datasets import cifar10 as _cifar10
+from apportion.study.datasets import cifar10 as reader
 from apportion.study.datasets.benchmarks import cifar10
 
 PYTHON_NAMES = [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]
@@ -28,13 +28,13 @@ def refused(folder=None):
 
 
 def image_bytes(image):
-    """Give the bytes of an image (row, column, RGB) in the official order, one by one."""
+    """Return the bytes of an image (row, column, RGB) in the official order, one by one."""
     places = product(range(3), range(32), range(32))
     return bytes(image[row, column, channel] for channel, row, column in places)
 
 
 def python_2(rows, labels):
-    """Give what Python 2 wrote with protocol 2: its opcodes and its names of numpy's parts."""
+    """Return what Python 2 wrote with protocol 2: its opcodes and its names of numpy's parts."""
 
     def text(content):
         n = len(content)
@@ -294,8 +294,8 @@ def test_the_sum_of_a_binary_file_of_official_size_is_checked(binary_folder, mon
     assert message.startswith(f"{file} has the SHA-1 {digest};")
     assert "official file is 1dd00a74ab1d17a6e7d73e185b69dbf31242f295" in message
     assert BINARY_ADDRESS in message
-    sums = {**_cifar10.BINARY_SHA1, "data_batch_3.bin": digest}
-    monkeypatch.setattr(_cifar10, "BINARY_SHA1", sums)
+    sums = {**reader.BINARY_SHA1, "data_batch_3.bin": digest}
+    monkeypatch.setattr(reader, "BINARY_SHA1", sums)
     assert len(cifar10(binary_folder).x) == 10_000 + 10
 
 
@@ -308,8 +308,8 @@ def test_the_sum_of_a_pickle_of_official_size_is_checked(python_folder, monkeypa
     assert message.startswith(f"{file} has the MD5 {digest};")
     assert "official file is 54ebc095f3ab1f0389bbae665268c751" in message
     assert PYTHON_ADDRESS in message
-    sums = {**_cifar10.PYTHON_MD5, "data_batch_3": digest}
-    monkeypatch.setattr(_cifar10, "PYTHON_MD5", sums)
+    sums = {**reader.PYTHON_MD5, "data_batch_3": digest}
+    monkeypatch.setattr(reader, "PYTHON_MD5", sums)
     data = cifar10(python_folder)
     assert len(data.x) == 10_000 + 10
     assert (data.truth[4:-6] == 7).all()

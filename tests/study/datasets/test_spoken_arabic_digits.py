@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from apportion.errors import DataError
-from apportion.study.datasets import spoken_arabic_digits as _spoken_arabic_digits
+from apportion.study.datasets import spoken_arabic_digits as reader
 from apportion.study.datasets.benchmarks import spoken_arabic_digits
 
 UCI_ADDRESS = "https://archive.ics.uci.edu/dataset/195/spoken+arabic+digit"
@@ -22,7 +22,7 @@ HEAD = """#The data are from somewhere: 1,2,3:4
 
 
 def utterances(n, longest, seed):
-    """Give utterances of 13 numbers a frame, one of them of the longest length."""
+    """Utterances of 13 numbers per frame, one of them of the longest length."""
     rng = np.random.default_rng(seed)
     lengths = rng.integers(1, longest, n)
     lengths[n // 2] = longest
@@ -30,7 +30,7 @@ def utterances(n, longest, seed):
 
 
 def uci_text(parts, separator="\n"):
-    """Give text as UCI has it: a frame a line, and a blank line before each utterance."""
+    """Text as UCI has it: one frame per line, and a blank line before each utterance."""
     text = ""
     for frames in parts:
         text += separator
@@ -40,7 +40,7 @@ def uci_text(parts, separator="\n"):
 
 
 def uea_text(parts, labels, head=None):
-    """Give text as the UEA archive has it: an utterance a line, coefficient by coefficient."""
+    """Text as the UEA archive has it: one utterance per line, coefficient by coefficient."""
     text = HEAD.format(" ".join(dict.fromkeys(labels))) if head is None else head
     for frames, label in zip(parts, labels, strict=True):
         for coefficient in range(13):
@@ -160,7 +160,7 @@ def test_utterances_that_are_no_ten_equal_parts_are_refused(uci, n):
     [((30, 20), UCI_TEST), ((40, 10), UCI_TRAIN), ((30, 10), ""), ((9, 9), "")],
 )
 def test_beside_an_official_file_the_other_one_must_be_whole(uci, monkeypatch, official, wrong):
-    monkeypatch.setattr(_spoken_arabic_digits, "UCI_UTTERANCES", official)
+    monkeypatch.setattr(reader, "UCI_UTTERANCES", official)
     if wrong:
         assert refused(uci).startswith(f"{uci / wrong} has {10 if wrong == UCI_TEST else 30} utter")
     else:
@@ -168,7 +168,7 @@ def test_beside_an_official_file_the_other_one_must_be_whole(uci, monkeypatch, o
 
 
 def test_official_files_have_the_numbers_that_uci_tells():
-    assert _spoken_arabic_digits.UCI_UTTERANCES == (6_600, 2_200)
+    assert reader.UCI_UTTERANCES == (6_600, 2_200)
 
 
 # --------------------------------------------------------------------------------------------- UEA

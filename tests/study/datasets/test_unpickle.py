@@ -9,7 +9,7 @@ import subprocess
 import numpy as np
 import pytest
 
-from apportion.study.datasets import _unpickle as _unpickle
+from apportion.study.datasets import _unpickle
 from apportion.study.datasets._unpickle import PickledArray, unpickle_plain
 
 ROWS = np.random.default_rng(0).integers(0, 256, (5, 7), np.uint8)

@@ -1,0 +1,81 @@
+"""The terminal: how much of the log is shown, and what the first and the second Ctrl-C do."""
+
+import io
+import logging
+import signal
+import sys
+
+import pytest
+
+from apportion.cli.terminal import interruptible, log_shown
+
+LOG = logging.getLogger("apportion")
+
+
+class Screen(io.StringIO):
+    """A stream that says whether it is a terminal."""
+
+    def __init__(self, *, terminal):
+        super().__init__()
+        self.terminal = terminal
+
+    def isatty(self):
+        return self.terminal
+
+
+@pytest.mark.parametrize(
+    ("terminal", "shown"), [(False, "epoch 1\ncareful\n"), (True, "careful\n")]
+)
+def test_the_log_is_shown_where_no_bar_shows_the_same(monkeypatch, terminal, shown):
+    screen = Screen(terminal=terminal)
+    monkeypatch.setattr(sys, "stderr", screen)
+    with log_shown():
+        LOG.info("epoch 1")
+        LOG.warning("careful")
+    LOG.warning("too late")
+    assert screen.getvalue() == shown
+
+
+def test_the_logger_is_left_as_it_was_found():
+    before = LOG.level, list(LOG.handlers)
+
+    def fail():
+        with log_shown():
+            assert (LOG.level, LOG.handlers) != before
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert (LOG.level, LOG.handlers) == before
+
+
+def test_the_first_ctrl_c_ends_the_epoch_and_the_second_ends_it_at_once(capsys):
+    with interruptible() as interruption:
+        interruption.after_epoch()  # nothing was asked for yet
+        signal.raise_signal(signal.SIGINT)
+        assert "after this epoch" in capsys.readouterr().err
+        with pytest.raises(KeyboardInterrupt):
+            interruption.after_epoch()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_what_is_saved_at_the_end_is_not_cut_short(capsys):
+    with interruptible() as interruption:
+        interruption.over = True
+        signal.raise_signal(signal.SIGINT)
+    assert not interruption.asked
+    assert capsys.readouterr().err == ""
+
+
+def test_ctrl_c_means_afterwards_what_it_meant_before():
+    before = signal.getsignal(signal.SIGINT)
+
+    def fail():
+        with interruptible() as interruption:
+            assert signal.getsignal(signal.SIGINT) == interruption.ask
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert signal.getsignal(signal.SIGINT) is before

@@ -1,0 +1,155 @@
+"""The compiled half of `assign`, function by function, against numpy and exact fractions."""
+
+import math
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from apportion.labels import kernel
+from apportion.labels.assign import assign
+from tests.labels.problems import INF, NAN, Array, above_least, instance, matched, run_python, spent
+
+
+def drawn(seed: int, kind: str, n: int, C: int) -> tuple[Array, Array, Array]:
+    """Costs, counts that they allow, and prices that have nothing to do with them."""
+    cost, counts = instance(seed, kind, n, C)
+    prices = np.random.default_rng(seed).normal(size=C)
+    return np.ascontiguousarray(cost), counts.astype(np.int64), prices
+
+
+PROBLEMS = st.builds(
+    drawn,
+    st.integers(0, 2**32),
+    st.sampled_from(["gaussian", "small integers", "near ties", "forbidden", "chain"]),
+    st.integers(1, 30),
+    st.integers(2, 6),
+)
+
+# ----------------------------------------------------------------------------- function by function
+
+
+@given(PROBLEMS)
+@settings(max_examples=60, deadline=None)
+def test_a_survey_finds_the_largest_numbers_and_whether_all_are_whole(problem):
+    cost, counts, _ = problem
+    finite = np.isfinite(cost)
+    status, _, _, magnitude, span, whole = kernel.survey(cost, counts)
+    assert status == kernel.SOLVED
+    assert magnitude == np.abs(cost[finite]).max()
+    assert span == above_least(cost)[finite].max()
+    assert whole == all(float(v).is_integer() for v in cost[finite])
+
+
+def test_a_survey_names_the_first_row_and_class_that_are_bad():
+    cost, counts = np.zeros((4, 3)), np.array([2, 2, 0])
+    cost[2, 1] = NAN
+    assert kernel.survey(cost, counts)[:3] == (kernel.BAD_NUMBER, 2, 1)
+    cost[2, 1], cost[3, 0] = INF, -INF
+    assert kernel.survey(cost, counts)[:3] == (kernel.BAD_NUMBER, 3, 0)
+    cost[3] = [INF, INF, 0]  # of the classes that are left, this row may have none
+    assert kernel.survey(cost, counts)[:2] == (kernel.NO_CLASS, 3)
+    for wrong in ([2, 1, 0], [5, -1, 0], [2, 2, 1]):
+        assert kernel.survey(cost, np.array(wrong))[0] == kernel.BAD_COUNTS
+
+
+@given(PROBLEMS)
+@settings(max_examples=60, deadline=None)
+def test_a_scan_finds_each_rows_best_class_and_its_lead(problem):
+    cost, counts, prices = problem
+    n, C = cost.shape
+    labels, gap, held = np.empty(n, np.int64), np.empty(n), np.empty(C, np.int64)
+    total = kernel.scan(cost, prices, labels, gap, held)
+    reduced = cost - prices
+    best = np.sort(reduced, axis=1)
+    assert labels.tolist() == reduced.argmin(axis=1).tolist()
+    assert gap.tolist() == (best[:, 1] - best[:, 0]).tolist()
+    assert held.tolist() == np.bincount(labels, minlength=C).tolist()
+    assert total == pytest.approx(best[:, 0].sum())
+    wrong = sum(max(0, have - want) for have, want in zip(held, counts, strict=True))
+    assert kernel.surplus(held, counts) == wrong
+    edges = kernel.edges_within(1.0, cost, prices, labels, gap)
+    near = np.flatnonzero(gap <= 1.0)
+    ranked = reduced.argsort(axis=1, kind="stable")[near]
+    assert edges[:, 0].tolist() == ranked[:, 0].tolist()
+    runners_up = reduced[near, edges[:, 1]]
+    assert runners_up.tolist() == best[near, 1].tolist()
+    assert (edges[:, 0] != edges[:, 1]).all()
+
+
+@given(PROBLEMS)
+@settings(max_examples=60, deadline=None)
+def test_the_gap_is_what_labels_cost_above_the_best_at_these_prices(problem):
+    cost, counts, prices = problem
+    labels = matched(cost, counts)
+    exact = Fraction()
+    for j, own in enumerate(labels):
+        reduced = [
+            Fraction(v) - Fraction(u) for v, u in zip(cost[j], prices, strict=True) if v < INF
+        ]
+        exact += Fraction(cost[j, own]) - Fraction(prices[own]) - min(reduced)
+    gap, rounding = kernel.duality_gap(cost, prices, labels)
+    assert abs(Fraction(gap) - exact) <= Fraction(rounding)
+
+
+@given(PROBLEMS)
+@settings(max_examples=60, deadline=None)
+def test_prices_from_optimal_labels_prove_them_and_from_others_do_not(problem):
+    cost, counts, prices = problem
+    labels = matched(cost, counts)
+    kernel.prices_from(labels, cost, prices)
+    gap, rounding = kernel.duality_gap(cost, prices, labels)
+    assert gap <= rounding
+    swapped = labels[::-1].copy()
+    if np.isfinite(cost).all() and spent(cost, swapped) > spent(cost, labels) + 1e-6:
+        kernel.prices_from(swapped, cost, prices)
+        assert kernel.duality_gap(cost, prices, swapped)[0] > 0
+
+
+@pytest.mark.parametrize("C", [2, 5, 12])
+def test_conjugate_gradients_solve_the_laplacian_to_a_few_per_cent(C):
+    rng = np.random.default_rng(C)
+    edges = np.array([rng.choice(C, 2, replace=False) for _ in range(9 * C)])
+    laplacian = 0.5 * (np.eye(C) - 1 / C)
+    for a, b in edges:
+        laplacian[[a, b], [a, b]] += 1
+        laplacian[[a, b], [b, a]] -= 1
+    right = rng.integers(-9, 9, C)
+    right[0] -= right.sum()
+    found = kernel.solve_laplacian(edges, right)
+    wanted = np.linalg.lstsq(laplacian, right.astype(float), rcond=None)[0]
+    error = (found - found.mean()) - (wanted - wanted.mean())
+    assert np.abs(error).max() < 0.1 * np.abs(wanted).max()
+
+
+def test_the_objective_loses_nothing_to_rounding():
+    """A plain sum of these would be off by many units in the last place."""
+    rng = np.random.default_rng(0)
+    cost = rng.normal(size=(100_000, 2)) + 1e6
+    labels = rng.integers(0, 2, len(cost))
+    exact = math.fsum(cost[np.arange(len(cost)), labels])
+    assert abs(kernel.objective(cost, labels) - exact) <= 4 * math.ulp(exact)
+
+
+# ------------------------------------------------------------------------------------- as a whole
+
+
+def test_read_only_arrays_need_no_other_kernel():
+    cost = np.zeros((4, 2))
+    assign(cost, [2, 2])
+    signatures = len(kernel.solve_bags.signatures)
+    cost.flags.writeable = False
+    assign(cost, [2, 2])
+    assert len(kernel.solve_bags.signatures) == signatures
+
+
+@pytest.mark.slow
+def test_no_index_is_out_of_bounds(tmp_path):
+    names = "from_any_start or any_order or as_alone or no_labels_fit"
+    file = str(Path(__file__).with_name("test_assign.py"))
+    options = ["-q", "-p", "no:cacheprovider", file, "-k", names]
+    checked = {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path)}
+    run_python(f"import pytest, sys; sys.exit(pytest.main({options!r}))", **checked)

@@ -1,0 +1,165 @@
+"""What `fit` refuses before anything is trained or written."""
+
+from contextlib import nullcontext
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from apportion.engine.batches import place
+from apportion.errors import BagError, ConfigError
+from apportion.methods.pseudo_labels import FPL
+from apportion.training.checks import check_batch, check_input, check_types
+from apportion.training.fit import fit
+from tests.training.small_training import CONFIG, TRAIN, VALID, network, refusal
+
+# ------------------------------------------------------------------------------------ bad networks
+
+
+def test_a_network_of_the_wrong_width_is_refused_before_training():
+    problem, remedy = refusal(ConfigError, nn.Linear(4, 5), TRAIN)
+    assert "Linear returns shape (2, 5) for 2 instances of 3 classes" in problem
+    assert "(2, 3)" in problem
+    assert "3 logits" in remedy
+
+
+def test_a_network_without_an_axis_of_classes_is_refused():
+    problem, _ = refusal(ConfigError, nn.Sequential(nn.Linear(4, 1), nn.Flatten(0)), TRAIN)
+    assert "returns shape (2,) for 2 instances" in problem
+
+
+def test_a_network_that_gives_a_tuple_is_refused():
+    class Two(nn.Linear):
+        def forward(self, x):
+            return super().forward(x), x
+
+    problem, remedy = refusal(ConfigError, Two(4, 3), TRAIN)
+    assert "Two returns" in problem
+    assert "tuple" in problem
+    assert "3 logits" in remedy
+
+
+@pytest.mark.parametrize("model", [nn.Identity(), nn.Linear(4, 3).requires_grad_(False)])
+def test_a_network_without_parameters_to_train_is_refused(model):
+    problem, remedy = refusal(ConfigError, model, TRAIN)
+    assert f"{type(model).__name__} has no parameters to train" in problem
+    assert "requires_grad" in remedy
+
+
+def test_a_refused_network_leaves_no_run_behind(tmp_path):
+    refusal(ConfigError, nn.Linear(4, 5), TRAIN, run=tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} <= {"lock"}
+    fit(network(), TRAIN, VALID, config=CONFIG, run=tmp_path)
+
+
+# --------------------------------------------------------------------------------------- bad input
+
+
+@pytest.mark.parametrize("place", ["validation", "test"])
+def test_classes_that_differ_are_refused_by_name(place):
+    other = replace(VALID, classes=("a", "b", "c"))
+    arguments = (other,) if place == "validation" else (VALID, other)
+    problem, remedy = refusal(BagError, network(), TRAIN, *arguments)
+    assert f"the {place} bags have the classes ('a', 'b', 'c')" in problem
+    assert "the training bags (0, 1, 2)" in problem
+    assert "classes=" in remedy
+
+
+def test_classes_in_another_order_are_refused():
+    problem, remedy = refusal(BagError, network(), TRAIN, replace(VALID, classes=(0, 2, 1)))
+    assert "(0, 2, 1)" in problem
+    assert "order" in remedy
+
+
+def test_patience_without_validation_is_refused():
+    problem, remedy = refusal(ConfigError, network(), TRAIN, config=replace(CONFIG, patience=4))
+    assert "patience is 4" in problem
+    assert "no validation bags" in problem
+    assert "Hold out bags" in remedy
+
+
+def test_an_unknown_augmentation_is_refused_with_a_suggestion():
+    problem, remedy = refusal(
+        ValueError, network(), TRAIN, config=replace(CONFIG, augment=("nois",))
+    )
+    assert problem == "there is no augmentation 'nois'."
+    assert "Did you mean 'noise'?" in remedy
+
+
+def test_an_unknown_augmentation_starts_no_run(tmp_path):
+    config = replace(CONFIG, augment=("nois",))
+    refusal(ValueError, network(), TRAIN, VALID, config=config, run=tmp_path)
+    fit(network(), TRAIN, VALID, config=CONFIG, run=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (
+            {"config": "paper"},
+            ["config must be a TrainConfig; got 'paper'", 'TrainConfig.preset("paper")'],
+        ),
+        ({"config": {"epochs": 2}}, ["got {'epochs': 2}", "TrainConfig("]),
+        ({"valid": np.zeros((3, 4))}, ["valid is of type ndarray, not Bags", "Bags.from_rows"]),
+        ({"method": FPL}, ["the method is <class", "FPL(eta=1)"]),
+    ],
+)
+def test_what_is_of_another_type_is_refused(options, words):
+    with pytest.raises((ConfigError, BagError)) as refused:
+        fit(network(), TRAIN, **{"config": CONFIG, **options})
+    for word in words:
+        assert word in str(refused.value)
+
+
+@pytest.mark.parametrize("place", ["validation", "test"])
+def test_instances_of_another_shape_are_refused_before_training(place):
+    narrow = replace(VALID, x=VALID.x[:, :2])
+    arguments = (narrow,) if place == "validation" else (VALID, narrow)
+    problem, _ = refusal(ConfigError, network(), TRAIN, *arguments, on_epoch=pytest.fail)
+    assert f"cannot take {place} instances, a batch of (2, 2) float32" in problem
+
+
+# ------------------------------------------------------------------------------ the checks alone
+
+
+def test_what_is_right_passes():
+    check_types(network(), CONFIG, TRAIN, None, None)
+    check_types(network(), CONFIG, TRAIN, VALID, VALID)
+    check_input(network(), replace(CONFIG, patience=2), TRAIN, VALID, None)
+
+
+@pytest.mark.parametrize("place", ["train", "valid", "test"])
+def test_bags_of_another_type_are_named_by_their_argument(place):
+    """No training bags are as wrong as arrays; the others may be left out."""
+    bags = {"train": TRAIN, "valid": VALID, "test": None, place: TRAIN.x}
+    with pytest.raises(BagError, match=f"^{place} is of type ndarray, not Bags"):
+        check_types(network(), CONFIG, **bags)
+    with pytest.raises(BagError, match=r"^train is of type NoneType"):
+        check_types(network(), CONFIG, None, VALID, None)
+
+
+@pytest.mark.parametrize("net", [nn.Linear, None, "mlp"])
+def test_a_net_must_be_a_module(net):
+    with pytest.raises(ConfigError, match=r"^net must be an nn.Module; got "):
+        check_types(net, CONFIG, TRAIN, None, None)
+
+
+def test_bags_without_rows_are_refused_before_training():
+    empty = replace(TRAIN, x=None)
+    with pytest.raises(BagError):
+        check_types(network(), CONFIG, empty, None, None)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("width", [3, 5])
+def test_a_batch_is_tried_in_evaluation_and_the_mode_stays(training, width):
+    """A pass in training mode would move the statistics of the batch normalisation."""
+    net = nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, width)).train(training)
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    instances = place((TRAIN, None, None), torch.device("cpu"))[0]
+    with nullcontext() if width == 3 else pytest.raises(ConfigError, match=r"not \(2, 3\)"):
+        check_batch("training", net, instances)
+    assert net.training is training
+    assert all(value.equal(before[name]) for name, value in net.state_dict().items())
