@@ -9,7 +9,7 @@ from tests.training.small_training import TRAIN, network
 
 
 def test_a_job_is_checked_when_it_is_made():
-    with pytest.raises(ConfigError, match="net must be an nn.Module; got 3"):
+    with pytest.raises(ConfigError, match=r"net must be an nn\.Module; got 3"):
         Job(3, TRAIN)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="config must be a TrainConfig"):
         Job(network(), TRAIN, config={"epochs": 2})  # type: ignore[arg-type]
