@@ -17,7 +17,7 @@ from apportion import __version__
 
 __all__ = ["Finding", "doctor"]
 
-MODULES = {"scikit-learn": "sklearn"}  # distributions whose module has another name
+MODULES = {"pillow": "PIL", "scikit-learn": "sklearn"}  # whose modules have other names
 SLOW = "Every process compiles again: set NUMBA_CACHE_DIR to a folder you may write to."
 
 
