@@ -35,7 +35,7 @@ def test_histories_share_no_records():
     one, other = History(), History()
     one.records.append({"epoch": 1})
     assert other.records == []
-    assert repr(History([{"epoch": 1}], best_epoch=1)) == "History(1 epochs, epoch 1 selected)"
+    assert repr(History([{"epoch": 1}], best_epoch=1)) == "History(1 epoch, epoch 1 selected)"
 
 
 def test_the_selected_record_is_of_the_best_epoch_or_else_the_last():

@@ -106,7 +106,7 @@ def factorize(values: Any, what: str, n_rows: int | None) -> tuple[Names, Ints]:
         raise BagError(
             f"the {what} of {count(int(missing.sum()), 'row')} is missing; "
             f"row {missing.argmax()} is the first.",
-            f"Give each of them a {what}, or leave these rows out of x.",
+            f"Add the {what} of each of them, or leave these rows out of x.",
         )
     return names, codes
 
@@ -237,7 +237,7 @@ def _read_mapping(table: Mapping[Hashable, Any]) -> tuple[Names | None, list[Any
             raise BagError(
                 f"bag {bag!r} has values for {count(len(own), 'class')} ({listing(own)}), "
                 f"but bag {next(iter(table))!r} for {len(named[0])} ({listing(named[0])}).",
-                "Give every bag a value of every class: 0 if it holds none.",
+                "Every bag needs a value of every class: 0 if it holds none.",
             )
     if not rows or not hasattr(rows[0], "keys"):
         return None, rows

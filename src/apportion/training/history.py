@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from apportion.errors import count
+
 __all__ = ["History"]
 
 
@@ -49,4 +51,4 @@ class History:
 
     def __repr__(self) -> str:
         chosen = "no selection" if self.best_epoch is None else f"epoch {self.best_epoch} selected"
-        return f"History({self.n_epochs} epochs, {chosen})"
+        return f"History({count(self.n_epochs, 'epoch')}, {chosen})"
