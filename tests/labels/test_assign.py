@@ -487,3 +487,37 @@ def test_a_million_rows_take_twice_their_memory_at_most(kind, dtype):
     run_python(
         f"from tests.labels import test_assign; test_assign.solve_a_million({kind!r}, {dtype!r})"
     )
+
+
+# ------------------------------------------------------------------- what would be silently wrong
+
+
+def test_integers_that_float64_would_round_are_refused():
+    huge = np.array([[2**62 + 1, 2**62], [2**62, 2**62 + 2]])
+    with pytest.raises(
+        AssignmentError, match=r"cost\[0, 0\] is 4611686018427387905, which float64"
+    ):
+        assign(huge, [1, 1])
+    assert assign(huge - huge.min(axis=1, keepdims=True), [1, 1]).labels.tolist() == [1, 0]
+    largest = 2**53 - 1
+    assert assign([[largest, largest - 1], [0, 1 - largest]], [1, 1]).objective == 1
+    for value in (2**53, -(2**53), 2**53 + 1):
+        with pytest.raises(AssignmentError, match="which float64 may round"):
+            assign(np.array([[0, value]]), [0, 1])
+    with pytest.raises(AssignmentError, match="which float64 may round"):
+        assign(np.array([[0, 2**63 + 1]], np.uint64), [0, 1])
+    if np.finfo(np.longdouble).nmant > 52:
+        with pytest.raises(AssignmentError, match="which float64 may round"):
+            assign(np.array([[0, 1 + np.finfo(np.longdouble).eps]], np.longdouble), [0, 1])
+    assert assign(np.array([[0, np.inf]], np.longdouble), [1, 0]).labels.tolist() == [0]
+
+
+def test_masks_are_refused_rather_than_ignored():
+    cost, counts, offsets = np.zeros((2, 2)), np.array([[1, 1]]), np.array([0, 2])
+    for place, name in enumerate(("costs", "counts", "offsets")):
+        arguments = [cost, counts, offsets]
+        arguments[place] = np.ma.masked_array(arguments[place], mask=False)
+        with pytest.raises(AssignmentError, match=f"{name} are a masked array"):
+            assign(*arguments)
+    with pytest.raises(AssignmentError, match="prices are a masked array"):
+        assign(cost, [1, 1], prices=np.ma.masked_array([0.0, 0.0], [True, False]))

@@ -38,6 +38,7 @@ from apportion.plan import available_cores
 
 __all__ = ["Assignment", "assign", "likeliest_labels"]
 
+TOO_LARGE = 2**53  # for an integer: float64 does not have all of them from here on
 WORTH_A_THREAD = 20_000  # costs; with fewer, starting threads takes longer than solving
 
 
@@ -78,7 +79,8 @@ def assign(
     ----------
     cost : array or tensor of shape (N, C)
         What each label costs each instance; +inf forbids it. float32 and float64 are read in
-        place if they are C-contiguous, all else is converted to float64.
+        place if they are C-contiguous; all else is converted to float64, and refused if that is
+        not exact.
     counts : array of int of shape (C,), or (n_bags, C) with `offsets`
         How many labels of each class a bag gets. Each row sums to the size of its bag.
     offsets : array of int of shape (n_bags + 1,), optional
@@ -123,10 +125,10 @@ def assign(
     one_bag = offsets is None
     if one_bag:
         counts, offsets = counts[None], np.array((0, len(cost)))
-        prices = None if prices is None else np.asarray(prices)[None]
+        prices = None if prices is None else _unmasked(prices, "prices")[None]
     else:
         offsets = _whole(offsets, "offsets")
-        prices = None if prices is None else np.asarray(prices)
+        prices = None if prices is None else _unmasked(prices, "prices")
     _check_shapes(cost, counts, offsets, prices, one_bag)
 
     n_bags = len(counts)
@@ -194,14 +196,32 @@ def _assign_tensor(
 
 def _readable(cost: Any) -> NDArray[Any]:
     """Return the costs as the kernel reads them: C-contiguous float32 or float64."""
-    array = np.asarray(cost)
+    array = _unmasked(cost, "costs")
     if array.dtype.kind not in "fiub":
         raise AssignmentError(
             f"costs are of type {array.dtype}.", "Pass real numbers: float32 or float64."
         )
-    if array.dtype not in (np.float32, np.float64):
-        array = array.astype(np.float64)
-    return _plain(array)
+    if array.dtype in (np.float32, np.float64):
+        return _plain(array)
+    numbers = array.astype(np.float64)
+    exact = np.abs(numbers) < TOO_LARGE if array.dtype.kind in "iu" else numbers == array
+    exact |= np.isnan(numbers)  # which is named later
+    if not exact.all():
+        place = np.unravel_index(exact.argmin(), array.shape)
+        raise AssignmentError(
+            f"cost[{', '.join(map(str, place))}] is {array[place]}, which float64 may round.",
+            "Subtract the least cost of each row from that row: the same labels stay the best.",
+        )
+    return _plain(numbers)
+
+
+def _unmasked(values: Any, name: str) -> NDArray[Any]:
+    if isinstance(values, np.ma.MaskedArray):
+        raise AssignmentError(
+            f"{name} are a masked array, whose mask would be ignored.",
+            "Pass a plain array. A cost of +inf forbids a class.",
+        )
+    return np.asarray(values)
 
 
 def _plain(array: NDArray[Any]) -> NDArray[Any]:
@@ -211,7 +231,7 @@ def _plain(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _whole(values: Any, name: str) -> NDArray[np.int64]:
-    array = np.asarray(values)
+    array = _unmasked(values, name)
     if array.dtype.kind in "iu" or array.size == 0:
         return _plain(array.astype(np.int64, copy=False))
     whole = np.zeros(array.shape, bool)
