@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple
 from apportion.errors import ConfigError, must_be, suggestion
 from apportion.files import as_toml, parse_toml
 
-__all__ = ["PRESETS", "Rule", "TrainConfig", "help_texts"]
+__all__ = ["MOST_THREADS", "PRESETS", "Rule", "TrainConfig", "help_texts"]
 
 
 class Rule(NamedTuple):
@@ -67,6 +67,8 @@ def _texts(value: Any) -> bool:
 
 
 ONE_OR_MORE = _integer(1)
+MOST_THREADS = 1024  # more than any machine has use for, and fewer than an operating system refuses
+MANY = f" and ≤ {MOST_THREADS:,}"
 
 
 def option(value: Any, rule: Rule) -> Any:
@@ -166,7 +168,7 @@ class TrainConfig:
     device_memory_gib: float | None = option(
         None, _or_none(_number("a number of GiB ≥ 0", 0, math.inf))
     )
-    threads: int | None = option(None, _or_none(ONE_OR_MORE))
+    threads: int | None = option(None, _or_none(_integer(1, MOST_THREADS + 1, MANY)))
     checkpoint_every: int = option(1, ONE_OR_MORE)
 
     def __post_init__(self) -> None:

@@ -521,3 +521,9 @@ def test_masks_are_refused_rather_than_ignored():
             assign(*arguments)
     with pytest.raises(AssignmentError, match="prices are a masked array"):
         assign(cost, [1, 1], prices=np.ma.masked_array([0.0, 0.0], [True, False]))
+
+
+def test_more_threads_than_a_system_has_are_refused():
+    for threads in (0, -1, 1025, 100_000):
+        with pytest.raises(AssignmentError, match=rf"threads is {threads}.\n.*1 to 1,024"):
+            assign(np.zeros((2, 2)), [1, 1], threads=threads)

@@ -32,6 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apportion.bags.bags import Bags
+from apportion.config import MOST_THREADS
 from apportion.errors import AssignmentError
 from apportion.labels import kernel
 from apportion.plan import available_cores
@@ -119,8 +120,9 @@ def assign(
     if torch is not None and isinstance(cost, torch.Tensor):
         return _assign_tensor(torch, cost, counts, offsets, prices, threads)
 
-    if threads is not None and threads < 1:
-        raise AssignmentError(f"threads is {threads}.", "Pass 1 or more, or none for every core.")
+    if threads is not None and not 1 <= threads <= MOST_THREADS:
+        remedy = f"Pass 1 to {MOST_THREADS:,}, or none for every core."
+        raise AssignmentError(f"threads is {threads}.", remedy)
     cost, counts = _readable(cost), _whole(counts, "counts")
     one_bag = offsets is None
     if one_bag:

@@ -43,6 +43,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from apportion.bags.bags import Bags
+from apportion.config import MOST_THREADS
 from apportion.errors import DataError, RunError, must_be
 from apportion.labels.assign import assign
 from apportion.labels.start import checked_labels, random_labels
@@ -242,8 +243,9 @@ class Leader:
         threads: int | None = None,
     ) -> None:
         check_settings(eta, unlikelihood, first)
-        if threads is not None and threads < 1:
-            raise must_be("threads", "an integer ≥ 1, or None for every core", threads)
+        if threads is not None and not 1 <= threads <= MOST_THREADS:
+            rule = f"an integer from 1 to {MOST_THREADS:,}, or None for every core"
+            raise must_be("threads", rule, threads)
         if first_position < 0:
             raise must_be("first_position", "an integer ≥ 0", first_position)
         self.bags, self.eta, self.accumulate = bags, float(eta), accumulate
