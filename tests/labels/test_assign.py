@@ -412,7 +412,7 @@ ERRORS = [  # costs, counts, options; the message: bag and number, then the reme
     (Z, TWO, {"offsets": [0, 2, 6]}, r"run from 0 to 6\.\n  Pass 3 offsets .* from 0 to 5"),
     (Z, TWO, {"offsets": [0, 2.5, 5]}, r"offsets\[1\] is 2\.5\.\n  Pass whole numbers"),
     (Z, [[1, 1]] * 3, {"offsets": [0, 3, 2, 5]}, r"bag 1 ends at 2, .* at 3\.\n  Offsets never"),
-    (Z, [1, 4], {"threads": 0}, r"threads is 0\.\n  Pass 1 or more"),
+    (Z, [1, 4], {"threads": 0}, r"threads is 0\.\n  Pass 1 to 1,024"),
     (Z, [1, 4], {"prices": [0, 0, 0]}, r"prices of shape .*\n  Pass the prices of an earlier"),
     (Z, TWO, AT | {"prices": [0, 0]}, r"prices of shape \(2,\) .* \(2, 2\)\.\n  Pass the prices"),
     (Z, [1, 4], {"prices": [0, NAN]}, r"prices .* finite .*\n  Pass the prices of an earlier"),
