@@ -100,6 +100,10 @@ def train(
 
       apportion train --resume runs/a
 
+    With more epochs than it began with, at its own eta:
+
+      apportion train --resume runs/a --epochs 200
+
     Every epoch shows the loss; the validation error, the share of a held-out
     bag that is given to the wrong class, which selects the epoch; how many
     pseudo labels changed; and their regret: what they cost above the best ones
@@ -107,14 +111,17 @@ def train(
     method and train may be edited and trained from again, log.jsonl with one
     record per epoch, checkpoints, and the model for apportion predict and export.
     """
-    given, sections = Source.given(options), _sections(options)
+    given, sections, more = Source.given(options), _sections(options), False
     if resume is not None:
         resume = _settled(resume)
-        # Where and with how many threads it computes may change; the rest was decided.
-        free = {name: sections["train"].pop(name) for name in ("device", "threads")}
+        # Where and with how many threads it computes may change, and epochs may be added.
+        free = {name: sections["train"].pop(name) for name in ("device", "threads", "epochs")}
         chosen = [name for own in sections.values() for name, v in own.items() if v is not None]
         _check_alone(source, out, [*given, *chosen, *(["force"] if force else [])])
-        job = job_of_run(Run(resume)).changed({"train": free})
+        job = job_of_run(Run(resume))
+        _check_added(free["epochs"], job.train["epochs"], resume)
+        more = (free["epochs"] or 0) > job.train["epochs"]
+        job = job.changed({"train": free})
     elif source is None:
         raise ConfigError(
             "neither rows nor a configuration are given.",
@@ -130,6 +137,10 @@ def train(
         out = None if out is None else _settled(out)
         _check_free(out, force=force)
     before = None if resume is None else Run(resume)
+    if before is not None and before.evaluation.exists() and not more:
+        epochs = len(before.records())
+        typer.echo(f"{before.folder} is finished: {epochs} epochs. There is nothing to do.")
+        return
     _train(job, out, before, force=force, tensorboard=tensorboard)
 
 
@@ -152,6 +163,15 @@ def _check_alone(source: Path | None, out: Path | None, options: list[str]) -> N
             f"--resume goes on with a run as it began, but there is also {', '.join(beside)}.",
             "Leave it out; or start another run, for example with apportion train "
             "runs/a/config.toml, the option and --out runs/b.",
+        )
+
+
+def _check_added(epochs: int | None, before: int, folder: Path) -> None:
+    """Check that epochs are added, if any number of them is given, and none taken away."""
+    if epochs is not None and epochs < before:
+        raise ConfigError(
+            f"--epochs {epochs} is less than the {before} that {folder} is trained for.",
+            "Pass more than that, or leave it out.",
         )
 
 
@@ -187,10 +207,6 @@ def _train(
     from apportion.training.progress import announce
     from apportion.training.tensorboard import tensorboard as event_files
 
-    if before is not None and before.evaluation.exists():
-        epochs = len(before.records())
-        typer.echo(f"{before.folder} is finished: {epochs} epochs. There is nothing to do.")
-        return
     with ExitStack() as stack:
         stack.enter_context(log_shown())
         found = job.prepare(None if before is None else _columns_of(before))

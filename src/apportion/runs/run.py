@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -31,6 +32,7 @@ from apportion.files import (
     UNFINISHED,
     append_line,
     opened_itself,
+    parse_toml,
     read_lines,
     read_toml,
     remove_unfinished,
@@ -188,6 +190,33 @@ class Run:
         """Append a record to the log, and force it to the disk."""
         with writing(self.log, RunError, MAKE_ROOM):
             append_line(self.log, record, RunError)
+
+    def set_epochs(self, epochs: int) -> None:
+        """Change the number of epochs in config.toml, and nothing else in it.
+
+        The run is then not finished: its evaluation is removed. The models stay until others take
+        their place.
+        """
+        if not self.config.exists() or self.settings()["train"]["epochs"] == epochs:
+            return
+        text = self.config.read_text(encoding="utf-8")
+        line = re.compile(r"^epochs *= *(\d+)( *#.*)?$", re.MULTILINE)
+        changed = line.sub(
+            lambda found: (
+                f"epochs = {epochs}"
+                + (found[2] or f"  # {found[1]} when it began, which eta in [resolved] follows")
+            ),
+            text,
+            count=1,
+        )
+        if parse_toml(changed, str(self.config))["train"]["epochs"] != epochs:
+            raise RunError(
+                f"{self.config} was edited: its number of epochs cannot be changed to {epochs}.",
+                "Write it on a line of its own under [train], which comes first.",
+            )
+        self.evaluation.unlink(missing_ok=True)  # first, so that a kill leaves nothing finished
+        with self.replacing(self.config) as beside:
+            beside.write_text(changed, encoding="utf-8")
 
     def records(self) -> list[dict[str, Any]]:
         """Read the log, except a last line that is not finished."""
