@@ -64,7 +64,8 @@ def die_at(n, number, note, *, after):
             path = f"/proc/self/fd/{what}" if isinstance(what, int) else os.fspath(what)
             place = Path(os.path.realpath(path)).name
             moment = f"{'after' if after else 'before'} {name} of {place}"
-            Path(note).write_text(re.sub(r"\.\d+\.", ".", moment))
+            moment = re.sub(r"\.\d+\.", ".", moment)
+            Path(note).write_text(re.sub(r"run-\d+", "the folder", moment))
             if after:
                 original(*arguments, **options)
                 os.kill(os.getpid(), number)
@@ -221,7 +222,8 @@ def killed_at_start(arguments, number, delay):
         time.sleep(delay)
         process.send_signal(number)
         said, _ = process.communicate(timeout=120)
-    return process.returncode, said, "start-up"
+    loaded = "reading" in said or "Learning" in said
+    return process.returncode, said, None if loaded else "start-up"
 
 
 # ------------------------------------------------------------------------------------- comparison
@@ -278,7 +280,8 @@ class Killer:
         self.commands += 1
         code, said, moment = found
         assert code in (0, 1, 130, -number), said  # 1: a refusal, whose message is followed
-        assert "Traceback" not in said, said
+        of_python = moment == "start-up" and "main()" not in said  # nothing of ours was running
+        assert "Traceback" not in said or of_python, said
         if code not in (0, 1):
             self.moments[moment or moment_of(target)] += 1
             self.signals[signal.Signals(number).name] += 1

@@ -102,7 +102,7 @@ class Archive:
         """Save all that is needed to go on after the last epoch."""
         if self.run is None:
             return
-        history = session.history
+        history, train = session.history, session.train
         tensors = {
             "model": session.net.state_dict(),
             "best": session.selected,
@@ -116,7 +116,11 @@ class Archive:
             "threads": torch.get_num_threads(),
             "optimizer": checkpoint.optimizer_scalars(session.optimizer),
             "identity": self.identity,
-            "columns": None if session.train.columns is None else session.train.columns.to_dict(),
+            "columns": None if train.columns is None else train.columns.to_dict(),
+            # For predictions by the weights so far, as of a model:
+            "classes": plain_names(train.classes),
+            "parts": describe_parts(train),
+            "recipe": getattr(session.net, "recipe", None),
         }
         checkpoint.save(self.run, tensors, scalars)
 
