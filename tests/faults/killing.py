@@ -256,7 +256,7 @@ class Killer:
         self.server, self.folder, self.random = server, folder, random.Random(seed)
         self.moments: Counter[str] = Counter()
         self.signals: Counter[str] = Counter()
-        self.runs = self.commands = self.most = 0
+        self.runs = self.commands = 0
 
     @property
     def kills(self):
@@ -303,9 +303,9 @@ class Killer:
                 code, said, _ = self.server(door, command)
                 assert "Traceback" not in said, said
             if target.exists() and left_behind(target) == wanted:
-                self.runs += 1
-                assert not list(target.parent.glob(f"{target.name}.*")) or code != 0, said
                 if code == 0:
+                    assert not list(target.parent.glob(f"{target.name}.*")), said
+                    self.runs += 1
                     return
             elif before is not None:
                 aside = target.with_name(f"{target.name}.replaced")

@@ -19,7 +19,7 @@ from tests.faults.killing import EPOCHS, Killer, Server, left_behind
 
 SOAK_SECONDS = float(os.environ.get("APPORTION_SOAK_SECONDS", "900"))
 KILLS = int(os.environ.get("APPORTION_KILLS", "100"))
-OPTIONS = ["--exclude", "id", "--epochs", EPOCHS, "--threads", 1, "--device", "cpu"]
+OPTIONS = ["--epochs", EPOCHS, "--threads", 1, "--device", "cpu"]
 
 
 class Doors:
@@ -30,39 +30,46 @@ class Doors:
         self.files = write(folder)
         self.known = {}
 
-    def begin(self, door, target, seed=0, force=False):
+    def begin(self, door, target, every, seed=0, force=False):
+        """Return the arguments that begin a run with a checkpoint every so many epochs."""
         if door == "fit":
-            return [target]
+            return [target, every]
+        rows, _, bag, _, proportions = self.files
+        config = self.folder / f"every-{every}.toml"
+        config.write_text(
+            f'[data]\nrows = "{rows}"\nbag = "{bag}"\nproportions = "{proportions}"\n'
+            f'exclude = ["id"]\n[train]\ncheckpoint_every = {every}\n'
+        )
         more = ["--force"] if force else []
-        return ["train", *self.files, *OPTIONS, "--seed", seed, "--out", target, *more]
+        return ["train", config, *OPTIONS, "--seed", seed, "--out", target, *more]
 
-    def reference(self, door, seed=0):
+    def reference(self, door, every, seed=0):
         """Return what an undisturbed run leaves, its time, and its calls that change files."""
-        if (door, seed) not in self.known:
-            target = self.folder / f"reference-{door}-{seed}"
-            command = self.begin(door, target, seed)
+        if (door, every, seed) not in self.known:
+            target = self.folder / f"reference-{door}-{every}-{seed}"
             began = time.perf_counter()
-            code, said, calls = self.server(door, command, at=0)
+            code, said, calls = self.server(door, self.begin(door, target, every, seed), at=0)
             assert code == 0, said
             seconds = time.perf_counter() - began
-            self.known[door, seed] = left_behind(target), seconds, int(calls)
-        return self.known[door, seed]
+            self.known[door, every, seed] = left_behind(target), seconds, int(calls)
+        return self.known[door, every, seed]
 
     def kill(self, killer, door, kills, *, force=False, fresh=0.0):
         """Kill one run some times, and see it finished."""
         self.n += 1
-        target = self.folder / f"run-{self.n}"
-        wanted, seconds, calls = self.reference(door)
+        target, every = self.folder / f"run-{self.n}", killer.random.choice([1, 5])
+        wanted, seconds, calls = self.reference(door, every)
         before = None
         if force:
-            before = self.reference(door, seed=1)[0]
-            code, said, _ = self.server(door, self.begin(door, target, seed=1))
+            before = self.reference(door, every, seed=1)[0]
+            code, said, _ = self.server(door, self.begin(door, target, every, seed=1))
             assert code == 0, said
             calls += 12  # those of setting aside and of removing
-        begin = self.begin(door, target, force=force)
+        begin = self.begin(door, target, every, force=force)
         killer.finish(
             door, begin, target, wanted, seconds, calls, kills, before=before, fresh=fresh
         )
+        assert left_behind(target) == wanted
 
 
 @pytest.fixture(scope="module")
