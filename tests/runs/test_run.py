@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from apportion import Bags, TrainConfig, fit
-from apportion.errors import RunError
+from apportion.errors import ConfigError, RunError
 from apportion.nets.build import build_net
 from apportion.report.build import write_report
 from apportion.runs.run import Run
@@ -103,6 +103,31 @@ def test_a_refused_training_leaves_the_folder_alone(run, holder):
     assert sorted(run.folder.iterdir()) == before
     with pytest.raises(RunError, match="is in use"), run.locked():  # still: nothing was unlocked
         pass
+
+
+@pytest.mark.skipif(os.name != "posix", reason="elsewhere a file in use cannot be deleted")
+def test_the_folder_stays_locked_if_the_lock_file_is_deleted(run, holder):
+    run.lock.unlink()
+    with pytest.raises(RunError, match="is in use"), run.locked():
+        pytest.fail("two processes hold one folder")
+
+
+def test_no_name_is_not_the_current_folder():
+    with pytest.raises(ConfigError, match="run must be the path of a folder; got ''"):
+        Run("")
+
+
+def test_only_a_lock_and_unfinished_files_are_nothing(run):
+    assert run.is_empty()
+    with run.locked():
+        (run.folder / "config.toml.77.new").touch()
+        assert run.is_empty()
+        run.append({"epoch": 1})
+        run.config.touch()
+        run.tensorboard.mkdir()
+        assert not run.is_empty()
+        run.clear()
+        assert [path.name for path in run.folder.iterdir()] == ["lock"]
 
 
 def test_folders_above_are_made(tmp_path):

@@ -88,7 +88,7 @@ def test_another_method_is_refused_by_what_differs(folder, method, words):
 @pytest.mark.parametrize(
     ("option", "value"),
     [
-        ("epochs", 9),
+        ("epochs", EPOCHS - 1),
         ("batch_size", 16),
         ("bags_per_step", 2),
         ("instances_per_pass", 8),

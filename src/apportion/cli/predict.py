@@ -31,9 +31,7 @@ OWN = ("bag", "names", "images", "size", "normalize")  # options of the data
 
 @takes(options_of(Source, "Data", OWN, dict.fromkeys(("bag", "images", "size"), "the run's")))
 def predict(
-    run: Annotated[
-        Path, typer.Argument(help="The folder of a finished run, or the file of a model.")
-    ],
+    run: Annotated[Path, typer.Argument(help="The folder of a run, or the file of a model.")],
     rows: Annotated[
         Path,
         typer.Argument(help="A table like the one that was learned from: bags are not needed."),
@@ -55,6 +53,10 @@ def predict(
             "them."
         ),
     ] = None,
+    last: Annotated[
+        bool,
+        typer.Option("--last", help="By the last checkpoint of the run, which may be unfinished."),
+    ] = False,
     device: Annotated[str, typer.Option(help="cpu, cuda, or auto.")] = "auto",
     force: Annotated[bool, typer.Option("--force", help="Replace --out.")] = False,
     **options: Any,
@@ -71,6 +73,10 @@ def predict(
 
       apportion predict runs/a rows.csv --proportions wards.csv
 
+    By the weights so far of a run that was stopped, or still goes on:
+
+      apportion predict runs/a rows.csv --last
+
     The file has a column 'label' and a column 'probability_…' for every class;
     of images and signals, also their names.
     """
@@ -80,9 +86,10 @@ def predict(
     normalize = given.pop("normalize", False)
     wanted = Wanted(str(rows), listed(keep) or (), label, proportions, normalize)
     _check_out(out, wanted, force=force)
-    model = Model.load(run, device=device)
+    model = Model.load(run, last=last, device=device)
     source = _source_of(Run(run), given)
-    typer.echo(_write_predictions(model, source, wanted, out))
+    told = _write_predictions(model, source, wanted, out)
+    typer.echo(f"{told} The weights are those after epoch {model.epoch}." if last else told)
 
 
 def _write_predictions(model: Model, source: Source, wanted: Wanted, out: Path) -> str:

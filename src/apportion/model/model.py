@@ -25,7 +25,7 @@ from apportion.bags.columns import Columns
 from apportion.bags.names import class_array
 from apportion.engine.device import device_for
 from apportion.engine.inference import cut, fill_confidence, slices
-from apportion.errors import DataError, RunError
+from apportion.errors import DataError, Option, RunError
 from apportion.files import replacing
 from apportion.nets.build import from_recipe, move_to
 from apportion.runs.header import columns_of, metadata, opened
@@ -219,7 +219,12 @@ class Model:
 
     @classmethod
     def load(
-        cls, path: str | PathLike[str], *, net: Net | None = None, device: str = "auto"
+        cls,
+        path: str | PathLike[str],
+        *,
+        net: Net | None = None,
+        last: bool = False,
+        device: str = "auto",
     ) -> Model:
         """Read the model of a file or of a finished run. Nothing in it is ever imported or run.
 
@@ -230,6 +235,9 @@ class Model:
         net : nn.Module or callable, optional
             A net like the one that was trained, or a function that makes one, if that was no net of
             this library.
+        last : bool
+            Whether to take the weights of the last checkpoint of a run, which may be unfinished,
+            instead of those of the selected epoch.
         device : str
             Where to compute.
 
@@ -240,13 +248,17 @@ class Model:
         """
         path = Path(path)
         if path.is_dir():
-            path = _model_of(Run(path))
+            path = _model_of(Run(path), last=last)
+        elif last:
+            raise RunError(f"{path} is no folder of a run.", "last is for such a folder alone.")
         remedy = (
             "Pass a file that Model.save or LLPClassifier.save wrote, or the folder of a run, "
             "which apportion train or fit has created."
         )
-        with opened(path, "model", framework="pt", remedy=remedy) as (file, header):
-            weights = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+        kind, before = ("checkpoint", "model.") if last else ("model", "")
+        with opened(path, kind, framework="pt", remedy=remedy) as (file, header):
+            names = [name for name in file.keys() if name.startswith(before)]  # noqa: SIM118
+            weights = {name.removeprefix(before): file.get_tensor(name).clone() for name in names}
         made = _net(path, header.get("recipe"), net)
         try:
             made.load_state_dict(weights)
@@ -300,18 +312,24 @@ def _as_array(part: Any) -> Any:
     return part if hasattr(part, "shape") else np.asarray(part)
 
 
-def _model_of(run: Run) -> Path:
-    """Return the file of the selected model of a run, which must have ended."""
+def _model_of(run: Run, *, last: bool) -> Path:
+    """Return the file of the selected model of a run, which must have ended, or of the last."""
     settings = run.settings()
-    if not run.model.is_file():
+    path = run.checkpoint if last else run.model
+    if not path.is_file():
         in_python = f"fit with the same arguments and run={str(run.folder)!r}"
         by_command = f"apportion train --resume {run.folder}"
         raise RunError(
             f"{run.folder} is not finished: {len(run.records())} of {settings['train']['epochs']} "
-            "epochs are done, and no model is selected yet.",
+            f"epochs are done, and {'there is no checkpoint' if last else 'no model is selected'} "
+            "yet.",
+            *(
+                [("Pass ", Option("last"), " to take the weights so far.")]
+                * run.checkpoint.is_file()
+            ),
             f"Continue it: {by_command if 'data' in settings else in_python}",
         )
-    return run.model
+    return path
 
 
 def _net(path: Path, recipe: Any, net: Net | None) -> nn.Module:

@@ -16,18 +16,23 @@ the log; safetensors files carry their own (`apportion.runs.header`).
 
 from __future__ import annotations
 
+import logging
 import os
+import re
+import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
-from apportion.errors import RunError, count
+from apportion.errors import RunError, count, must_be
 from apportion.files import (
     UNFINISHED,
     append_line,
+    opened_itself,
+    parse_toml,
     read_lines,
     read_toml,
     remove_unfinished,
@@ -35,7 +40,14 @@ from apportion.files import (
     writing,
 )
 
+try:
+    import fcntl
+except ImportError:  # pragma: no cover - on Windows, where a file that is locked cannot be deleted
+    fcntl = None  # type: ignore[assignment]
+
 __all__ = ["FORMAT_VERSION", "Run"]
+
+log = logging.getLogger("apportion")
 
 FORMAT_VERSION = 2  # of every file in a run's folder
 MAKE_ROOM = "Make room on the disk and run again: training continues from the last checkpoint."
@@ -70,6 +82,8 @@ class Run:
     def __init__(
         self, folder: str | os.PathLike[str], about: Mapping[str, Mapping[str, Any]] | None = None
     ) -> None:
+        if not os.fspath(folder):  # which Path would take for the current folder
+            raise must_be("run", "the path of a folder", folder)
         self.folder = Path(folder)
         self.about: Mapping[str, Mapping[str, Any]] = about or {}
         self.config = self.folder / "config.toml"
@@ -84,6 +98,23 @@ class Run:
         trained = (self.config, self.log, self.checkpoint, self.model, self.last, self.evaluation)
         self.files = (*trained, self.report, self.tensorboard, self.lock)
         self._lock = FileLock(self.lock, timeout=0)
+
+    def is_empty(self) -> bool:
+        """Tell whether the folder holds at most a lock and unfinished files: no run has begun."""
+        kept = {*self.files} - {self.lock}
+        return not self.foreign() and not any(map(os.path.lexists, kept))
+
+    def clear(self) -> None:
+        """Remove everything of the run but its lock, which the caller holds.
+
+        The configuration is removed last: until then the run can still be continued.
+        """
+        for path in (*(p for p in self.files if p not in (self.config, self.lock)), self.config):
+            remove_unfinished(path)
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
 
     def foreign(self) -> list[Path]:
         """List what is in the folder but not of a run; unfinished files of a run are its own."""
@@ -132,31 +163,60 @@ class Run:
 
         The holder may take it again through the same `Run`.
         """
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self._lock.acquire()
-        except Timeout:
-            raise RunError(
-                f"{self.folder} is in use: another process is training in it.",
-                "Wait for it to end, or train in another folder.",
-            ) from None
-        except OSError as error:
-            raise RunError(
-                f"{self.folder} cannot be a run folder: {error.strerror}.",
-                "Pass a folder that you may write to, or one that does not exist yet.",
-            ) from error
-        try:
+        with ExitStack() as held:
+            try:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                if not self._lock.is_locked:
+                    held.enter_context(_held(self.folder))
+                    if self.lock.is_symlink():
+                        self.lock.unlink()
+                held.enter_context(self._lock)
+            except (BlockingIOError, Timeout):
+                raise RunError(
+                    f"{self.folder} is in use: another process is training in it.",
+                    "Wait for it to end, or train in another folder.",
+                ) from None
+            except OSError as error:
+                raise RunError(
+                    f"{self.folder} cannot be a run folder: {error.strerror}.",
+                    "Pass a folder that you may write to, or one that does not exist yet.",
+                ) from error
             for path in self.files:
                 if path != self.report:  # which may be on its way into the folder
                     remove_unfinished(path)
             yield
-        finally:
-            self._lock.release()
 
     def append(self, record: dict[str, Any]) -> None:
         """Append a record to the log, and force it to the disk."""
         with writing(self.log, RunError, MAKE_ROOM):
-            append_line(self.log, record)
+            append_line(self.log, record, RunError)
+
+    def set_epochs(self, epochs: int) -> None:
+        """Change the number of epochs in config.toml, and nothing else in it.
+
+        The run is then not finished: its evaluation is removed. The models stay until others take
+        their place.
+        """
+        if not self.config.exists() or self.settings()["train"]["epochs"] == epochs:
+            return
+        text = self.config.read_text(encoding="utf-8")
+        line = re.compile(r"^epochs *= *(\d+)( *#.*)?$", re.MULTILINE)
+        changed = line.sub(
+            lambda found: (
+                f"epochs = {epochs}"
+                + (found[2] or f"  # {found[1]} when it began, which eta in [resolved] follows")
+            ),
+            text,
+            count=1,
+        )
+        if parse_toml(changed, str(self.config))["train"]["epochs"] != epochs:
+            raise RunError(
+                f"{self.config} was edited: its number of epochs cannot be changed to {epochs}.",
+                "Write it on a line of its own under [train], which comes first.",
+            )
+        self.evaluation.unlink(missing_ok=True)  # first, so that a kill leaves nothing finished
+        with self.replacing(self.config) as beside:
+            beside.write_text(changed, encoding="utf-8")
 
     def records(self) -> list[dict[str, Any]]:
         """Read the log, except a last line that is not finished."""
@@ -178,8 +238,28 @@ class Run:
                 "Restore the log as it was, or train in another folder.",
             )
         if len(lines) > n_records:
-            os.truncate(self.log, sum(len(line) + 1 for line in lines[:n_records]))
+            with writing(self.log, RunError, MAKE_ROOM), opened_itself(self.log, RunError) as log:
+                os.truncate(log.fileno(), sum(len(line) + 1 for line in lines[:n_records]))
 
     def replacing(self, path: Path) -> AbstractContextManager[Path]:
         """Yield a path to write to, and put what was written in the place of a file in one step."""
         return replacing(path, RunError, MAKE_ROOM)
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[None]:
+    """Lock a folder itself, whose lock file might be deleted, where the file system can."""
+    if fcntl is None:
+        yield
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise
+        except OSError:  # some file systems of networks lock files alone
+            log.debug("%s cannot be locked itself: only its lock file is.", folder)
+        yield
+    finally:
+        os.close(descriptor)

@@ -85,6 +85,7 @@ class Archive:
         if scalars["best_epoch"] is not None:
             history.best_epoch, history.best_error = scalars["best_epoch"], scalars["best_error"]
         session.selected = {k: v.to(session.device) for k, v in tensors.get("best", {}).items()}
+        self.run.set_epochs(session.config.epochs)
         log.info("Going on after epoch %d of %s.", history.n_epochs, self.run.folder)
         return True
 
@@ -101,7 +102,7 @@ class Archive:
         """Save all that is needed to go on after the last epoch."""
         if self.run is None:
             return
-        history = session.history
+        history, train = session.history, session.train
         tensors = {
             "model": session.net.state_dict(),
             "best": session.selected,
@@ -115,7 +116,11 @@ class Archive:
             "threads": torch.get_num_threads(),
             "optimizer": checkpoint.optimizer_scalars(session.optimizer),
             "identity": self.identity,
-            "columns": None if session.train.columns is None else session.train.columns.to_dict(),
+            "columns": None if train.columns is None else train.columns.to_dict(),
+            # For predictions by the weights so far, as of a model:
+            "classes": plain_names(train.classes),
+            "parts": describe_parts(train),
+            "recipe": getattr(session.net, "recipe", None),
         }
         checkpoint.save(self.run, tensors, scalars)
 
@@ -139,6 +144,12 @@ class Archive:
         logged, allowed = len(run.records()), 0
         if run.config.exists():
             settings = run.settings("Train in a folder of its own, which need not exist yet.")
+            if "data" in settings and "data" not in run.about:
+                raise RunError(
+                    f"{run.folder} holds a run of apportion train, without a checkpoint yet.",
+                    f"Go on with it: apportion train --resume {run.folder}; or train in another "
+                    "folder.",
+                )
             allowed = TrainConfig.from_dict(settings["train"]).checkpoint_every
         if run.model.exists() or logged > allowed:
             what = "a trained model" if run.model.exists() else f"a log of {logged} epochs"
@@ -166,6 +177,7 @@ class Archive:
 
 def _check_identity(run: Run, theirs: dict[str, Any], ours: dict[str, Any]) -> None:
     ours = json.loads(json.dumps(ours))
+    theirs = _with_epochs_added(run, theirs, ours["configuration"])
     for name, value in theirs.items():
         if ours[name] != value:
             raise RunError(
@@ -173,6 +185,24 @@ def _check_identity(run: Run, theirs: dict[str, Any], ours: dict[str, Any]) -> N
                 "Pass what it was started with, or train in another folder: what was learned so "
                 "far depends on it.",
             )
+
+
+def _with_epochs_added(run: Run, theirs: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+    """Return what a run began with, but with more epochs, if that is all that differs.
+
+    The result must be what that many epochs from the start had led to, at the same η.
+    """
+    before = theirs["configuration"]
+    if now["epochs"] <= before["epochs"] or {**before, "epochs": now["epochs"]} != now:
+        return theirs
+    if now["schedule"] != "constant" or now["warmup"]:
+        found = "which falls to 0 at the last" if now["schedule"] != "constant" else "by warmup"
+        raise RunError(
+            f"{run.folder} was trained for {before['epochs']} epochs, and its learning rate "
+            f"depends on how many there are ({now['schedule']}, {found}): none can be added.",
+            f"Train {now['epochs']} epochs in another folder.",
+        )
+    return {**theirs, "configuration": now}
 
 
 def _identity(session: Session) -> dict[str, Any]:
