@@ -27,6 +27,7 @@ from apportion.data._named import put
 from apportion.data._row_store import RowStore, check_store
 from apportion.data._scan import Scan
 from apportion.data.encoding import Unseen, encode_into
+from apportion.data.giveaways import check_for_truth
 from apportion.data.pieces import Pieces, Rows, named, naming, open_pieces
 from apportion.data.proportions import SETS, BagTable, read_proportions
 from apportion.errors import ConfigError, DataError, Option, count
@@ -49,6 +50,7 @@ def read_table(
     classes: Iterable[Hashable] | None = None,
     label: str | None = None,
     columns: Columns | Sequence[str] | None = None,
+    keep: Sequence[str] = (),
     store: str | os.PathLike[str] | None = None,
 ) -> Bags:
     """Read bags from a table of rows and a table of proportions.
@@ -76,6 +78,10 @@ def read_table(
     columns : Columns, or list of column names, optional
         Columns that were learned before, to be used as they are; or the columns to learn. By
         default all but those of the bag and the label.
+    keep : list of column names
+        Columns to learn from even if they give the truth away. Others are refused if the numbers
+        of their values meet the class counts exactly, in 5 bags of 5 rows or more with differing
+        proportions, and warned of if they nearly do.
     store : path, optional
         A new folder for the encoded rows. By default they stay in memory if they take no more than
         1 GiB, and otherwise go into a temporary folder, which is removed when they are not used
@@ -105,7 +111,7 @@ def read_table(
     >>> bags.x[3]
     array([45.,  1.], dtype=float32)
     """
-    table = _Reading(rows, bag, proportions, classes, label, columns, store)
+    table = _Reading(rows, bag, proportions, classes, label, columns, keep, store)
     return table.read(counts, normalize, None)[0]
 
 
@@ -193,6 +199,7 @@ class _Reading:
         classes: Iterable[Hashable] | None = None,
         label: str | None = None,
         columns: Columns | Sequence[str] | None = None,
+        keep: Sequence[str] = (),
         store: str | os.PathLike[str] | None = None,
     ) -> None:
         bag, label = str(bag), None if label is None else str(label)
@@ -207,6 +214,7 @@ class _Reading:
                 f"neither proportions nor a label are given for {self.source.source}.",
                 "Pass a table of proportions, by bag.",
             )
+        self.keep = [keep] if isinstance(keep, str) else list(keep)
         self.classes = None if classes is None else list(classes)
         self.table = None
         if proportions is not None:
@@ -230,7 +238,7 @@ class _Reading:
         self.warns = split is None and self.columns is not None  # encoded by columns learned before
         n_rows, n_bags = count(scan.n_rows, "row"), count(bags.n_bags, "bag")
         log.info("%s: %s in %s", self.source.source, n_rows, n_bags)
-        return bags.with_rows(self._encode(columns), columns), masks
+        return self._encode(bags, columns, masks.get("train")), masks
 
     def _placed(self, counts: bool, normalize: bool) -> Bags:
         """Put the rows into bags, which get their x later."""
@@ -243,7 +251,7 @@ class _Reading:
         placed, how = Placed(ids, scan.bags.all_rows), {"counts": counts, "normalize": normalize}
         return put(self.source, placed, table, classes=self.classes, truth=truth, **how)
 
-    def _encode(self, columns: Columns) -> Any:
+    def _encode(self, bags: Bags, columns: Columns, train: NDArray[np.bool_] | None) -> Bags:
         """Read the table once more, and write its rows into arrays."""
         source, scan, unseen, read = self.source, self.scan, Unseen(), 0
         log.info("%s: encoding %s", source.source, count(scan.n_rows, "row"))
@@ -271,11 +279,15 @@ class _Reading:
                 warnings.warn(f"{source.source}: {unseen}", stacklevel=4)
             elif unseen.rows:
                 log.info("%s: %s", source.source, unseen)
+            numbers, codes = store.finish()
+            whole = bags.with_rows((numbers, codes) if columns.categories else numbers, columns)
+            if self.columns is None:
+                with naming(source.source):
+                    check_for_truth(whole if train is None else whole[train], self.keep)
         except BaseException:
             store.remove()
             raise
-        numbers, codes = store.finish()
-        return (numbers, codes) if columns.categories else numbers
+        return whole
 
 
 def _choose_columns(
