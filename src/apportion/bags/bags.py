@@ -43,6 +43,7 @@ from apportion.bags.read import (
     locate,
     read_members,
 )
+from apportion.bags.rounding import rescaled
 from apportion.errors import BagError, count, listing
 
 __all__ = ["Bags", "Overlap", "Split", "held_out_bags", "put_in_bags"]
@@ -140,8 +141,9 @@ class Bags:
         counts : bool
             Whether the table holds counts.
         normalize : bool
-            Whether to divide each row of the table by its sum. Counts that do not sum to the
-            size of the bag are then taken as proportions.
+            Whether the table sums to another constant than 1, such as 100, or holds counts that do
+            not sum to the sizes of the bags, to be taken as proportions. Sums that differ from 1 by
+            no more than the rounding of their digits need no option.
         classes : sequence of class names, optional
             Names the columns of a table without names, or orders those of a table with names.
         truth : sequence of M class names, optional
@@ -406,10 +408,9 @@ def put_in_bags(
         whole = values.astype(np.int64)
         values /= sizes[:, None]
     else:
-        if normalize:
-            sums = values.sum(axis=1, keepdims=True)
-            np.divide(values, sums, out=values, where=np.isfinite(sums) & (sums > 0))
-        check_values(values, sizes, ids, names)
+        digits = None if table is None else table.digits
+        how = {"normalize": normalize, "counts": counts}
+        values = rescaled(values, sizes, ids, names, digits=digits, **how)
         whole = largest_remainder(values, sizes)
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     return Bags(x, index, offsets, values, whole, tuple(names), tuple(ids), known)

@@ -54,7 +54,8 @@ class Source:
     counts : bool
         The table holds counts.
     normalize : bool
-        Rescale each bag's numbers to sum to 1.
+        The numbers sum to 100, or are counts of other rows: rescale them. Sums that are off by no
+        more than the rounding of their digits need no option.
     label : str, optional
         The column of the true classes, if known: for accuracies alone. Without --proportions they
         are counted in every bag.
