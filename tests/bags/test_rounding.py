@@ -53,6 +53,12 @@ def test_equal_bags_may_be_rounded_alike():
     np.testing.assert_allclose(bags.proportions, 1 / 3)
 
 
+def test_the_bounds_themselves_are_accepted():
+    assert bags_of(np.array([[0.7, 0.2], [0.6, 0.5]])).n_bags == 2
+    with pytest.raises(BagError, match=r"bag 1 .* sum to 1.2"):
+        bags_of(np.array([[0.7, 0.2], [0.6, 0.6]]))
+
+
 def test_the_worst_bag_is_named_with_the_number_of_others():
     _, table = shares(20, 3, 2)
     table[4, 0] += 0.03

@@ -83,7 +83,7 @@ def test_labels_that_meet_known_counts(trained):
 
 def test_shares_that_are_rounded_need_no_option_and_percents_do(trained, tmp_path):
     table = pd.read_csv(trained / "wards.csv").round(1)
-    table.loc[0, "no"] = 0.7  # and 0.2 for yes
+    table.loc[0, ["no", "yes"]] = 0.7, 0.2
     table.to_csv(tmp_path / "rough.csv", index=False)
     arguments = ["predict", trained / "a", trained / "rows.csv", "--out", tmp_path / "p.csv"]
     assert run(*arguments, "--proportions", tmp_path / "rough.csv", "--force").exit_code == 0

@@ -542,3 +542,19 @@ def test_a_column_that_gives_the_truth_away_is_refused(as_frame):
     ):
         LLPClassifier(epochs=1).fit(rows, bags=bags, proportions=table)
     LLPClassifier(epochs=1, keep=[name]).fit(rows, bags=bags, proportions=table)
+
+
+def test_held_out_bags_do_not_depend_on_the_order_of_the_table():
+    X, bags, table, _ = problem(20)
+    seen = []
+
+    def make(train):
+        seen.append(set(train.ids))
+        return nn.Linear(3, 2)
+
+    shuffled = table.sample(frac=1, random_state=1)
+    for given in (table, shuffled, shuffled.T.to_dict()):
+        clf = LLPClassifier(model=make, epochs=1, validation_fraction=0.3, random_state=0)
+        clf.fit(X, bags=bags, proportions=given)
+    assert len(seen[0]) == 14
+    assert seen[0] == seen[1] == seen[2]

@@ -81,7 +81,8 @@ def rescaled(
         total = total or float(np.median(sums))  # from which some bags are far off
     elif not own:
         unit = 0.0  # whole numbers were not rounded
-    tolerance = max(values.shape[1] * unit / 2, SUM_TOLERANCE * total)
+    # Sums of decimals are off by floating point as well: 0.7 + 0.2 < 0.9.
+    tolerance = max(values.shape[1] * unit / 2 + 1e-9 * total, SUM_TOLERANCE * total)
     check_values(values, sizes, ids, classes, tolerance=tolerance, total=total)
     worst = int(np.abs(sums - total).argmax())
     _check_mean(values, total, unit, f"bag {ids[worst]!r} to {sums[worst]:.8g}")

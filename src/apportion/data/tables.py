@@ -160,7 +160,7 @@ def split_bags(
     """Split bags as the column `split` of their table says, or at random."""
     if table is not None and table.split is not None:
         said = dict(zip(table.ids, table.split, strict=True))
-        masks = _masks([said[name] for name in bags.ids], bags.n_bags, validation, seed)
+        masks = _masks([said[name] for name in bags.ids], bags.ids, validation, seed)
         return {name: bags[mask] for name, mask in masks.items()}
     share = held_out_share(bags.n_bags, validation).value
     if not share:
@@ -171,13 +171,15 @@ def split_bags(
     return {"train": train, "valid": valid}
 
 
-def _masks(split: Sequence[str] | None, n_bags: int, validation: float | None, seed: int) -> Masks:
+def _masks(
+    split: Sequence[str] | None, ids: Sequence[Hashable], validation: float | None, seed: int
+) -> Masks:
     """Decide which bags belong to which set."""
     if split is None:
-        share = held_out_share(n_bags, validation).value
+        share = held_out_share(len(ids), validation).value
         if not share:
-            return {"train": np.ones(n_bags, bool)}
-        held_out = held_out_bags(n_bags, share, seed=seed)
+            return {"train": np.ones(len(ids), bool)}
+        held_out = held_out_bags(ids, share, seed=seed)
         return {"train": ~held_out, "valid": held_out}
     if validation:
         raise ConfigError(
@@ -228,10 +230,10 @@ class _Reading:
         scan, table, masks = self.scan, self.table, Masks()
         learn = [] if self.columns is not None else self.features
         if split is not None and table is not None:
-            masks = _masks(table.split, len(table.ids), *split)
+            masks = _masks(table.split, table.ids, *split)
         elif split is not None:
             scan.read([])  # only now it is known which bags there are
-            masks = _masks(None, len(scan.bags.numbers), *split)
+            masks = _masks(None, scan.bags.names, *split)
         columns = scan.read(learn, masks.get("train")) or self.columns
         assert columns is not None
         bags = self._placed(counts, normalize)
