@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -94,6 +95,28 @@ def test_the_truth_among_the_columns_is_noticed(tmp_path):
     assert "--label vote" in result.stderr
     assert run(*arguments, "--label", "vote").exit_code == 0
     assert run(*arguments, "--exclude", "vote").exit_code == 0
+
+
+def test_the_truth_is_noticed_as_numbers_and_with_gaps(tmp_path):
+    files = write(tmp_path)
+    frame = voters()
+    frame["flag"] = (frame["vote"] == "yes").astype(int)
+    frame.drop(columns="vote").to_csv(tmp_path / "rows.csv", index=False)
+    for verb in (["check"], ["train", "--epochs", "1", "--out", tmp_path / "a"]):
+        result = run(*verb, *files)
+        assert result.exit_code == 1, result.output
+        assert "column 'flag' meets the class counts of 20 bags" in result.stderr
+        for option in ("--label flag", "--exclude flag", "--keep flag"):
+            assert option in result.stderr
+    assert run("check", *files, "--keep", "flag").exit_code == 0
+    assert run("check", *files, "--exclude", "flag").exit_code == 0
+    frame["flag"] = frame["vote"].where(np.arange(400) % 80 > 0, "?")
+    frame.drop(columns="vote").to_csv(tmp_path / "rows.csv", index=False)
+    result = run("check", *files)
+    assert result.exit_code == 0, result.output
+    assert "column 'flag' nearly gives the truth away" in result.stdout
+    assert "Apart from these columns" in result.stdout
+    assert "nearly" not in run("check", *files, "--keep", "flag").output
 
 
 def test_columns_of_the_proportions_that_are_no_classes(tmp_path):

@@ -81,11 +81,15 @@ def test_labels_that_meet_known_counts(trained):
     assert not (found["label"] == plain["label"]).all()
 
 
-def test_shares_that_are_rounded_can_be_rescaled(trained, tmp_path):
+def test_shares_that_are_rounded_need_no_option_and_percents_do(trained, tmp_path):
     table = pd.read_csv(trained / "wards.csv").round(1)
-    table.loc[0, "no"] = 0.7  # and 0.2 for yes: a tenth is missing
+    table.loc[0, ["no", "yes"]] = 0.7, 0.2
     table.to_csv(tmp_path / "rough.csv", index=False)
     arguments = ["predict", trained / "a", trained / "rows.csv", "--out", tmp_path / "p.csv"]
+    assert run(*arguments, "--proportions", tmp_path / "rough.csv", "--force").exit_code == 0
+    (tmp_path / "p.csv").unlink()
+    table[["no", "yes"]] = 100 * pd.read_csv(trained / "wards.csv")[["no", "yes"]].round(3)
+    table.to_csv(tmp_path / "rough.csv", index=False)
     result = run(*arguments, "--proportions", tmp_path / "rough.csv")
     assert result.exit_code == 1
     assert "--normalize" in result.stderr
@@ -102,7 +106,8 @@ def test_a_file_without_a_line_of_names(trained, tmp_path):
 def test_texts_of_digits_stay_texts_without_a_line_of_names(tmp_path):
     frame = voters().assign(job=lambda f: np.where(f["vote"] == "yes", "007", "x"))
     files = write(tmp_path, frame)
-    assert run("train", *files, *QUICK, "--out", tmp_path / "a").exit_code == 0
+    result = run("train", *files, *QUICK, "--keep", "job", "--out", tmp_path / "a")
+    assert result.exit_code == 0, result.output
     some = frame[frame["job"] == "007"][["age", "job"]]
     some.to_csv(tmp_path / "with.csv", index=False)
     some.to_csv(tmp_path / "without.csv", index=False, header=False)

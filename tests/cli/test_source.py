@@ -5,9 +5,10 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+from apportion.cli.source import Source
 from apportion.runs.evaluation import read_evaluations
 from apportion.runs.run import Run
-from tests.cli.wards_on_disk import run
+from tests.cli.wards_on_disk import proportions_of, run, voters, write
 
 QUICK = ["--epochs", "1", "--threads", "1", "--device", "cpu"]
 
@@ -117,3 +118,14 @@ def test_signals_with_their_truth(tmp_path, truth):
     assert result.exit_code == 0, result.output
     right = np.mean(pd.read_csv(tmp_path / "p.csv")["label"] == truth["bright"])
     assert f"Accuracy: {right:.2%}" in result.stdout
+
+
+def test_held_out_bags_do_not_depend_on_the_order_of_the_table(tmp_path):
+    rows, _, _, _, table = map(str, write(tmp_path))
+    found = []
+    for seed in range(3):
+        proportions_of(voters()).sample(frac=1, random_state=seed).to_csv(table, index=False)
+        source = Source(rows, bag="ward", proportions=table, exclude=("id",))
+        found.append({name: set(own.ids) for name, own in source.read(None, 0.3, 7).sets.items()})
+    assert found[0] == found[1] == found[2]
+    assert len(found[0]["valid"]) == 6

@@ -59,18 +59,30 @@ def check_rows(rows: Ints, ends: Ints, ids: Names, n_rows: int | None) -> None:
 
 
 def check_values(
-    values: NDArray[Any], sizes: Ints, ids: Names, classes: Names, *, counts: bool = False
+    values: NDArray[Any],
+    sizes: Ints,
+    ids: Names,
+    classes: Names,
+    *,
+    counts: bool = False,
+    tolerance: float = SUM_TOLERANCE,
+    total: float = 1.0,
 ) -> None:
-    """Check proportions, or counts: no value below 0, and rows that sum to 1, or to the size."""
+    """Check proportions, or counts: no value below 0, and rows that sum to 1, or to the size.
+
+    The error names the first bag with such a value, or else the one whose sum is furthest off.
+    """
     valid = np.isfinite(values) & (values >= 0)
     if counts:
         valid &= values == np.floor(values)
     sums = values.sum(axis=1, where=valid)
-    off = sums != sizes if counts else np.abs(sums - 1) > SUM_TOLERANCE
-    bad = off | ~valid.all(axis=1)
+    away = np.abs(sums - (sizes if counts else total))
+    odd = ~valid.all(axis=1)
+    bad = odd | (away > (0 if counts else tolerance))
     if not bad.any():
         return
-    i, noun = int(bad.argmax()), "count" if counts else "proportion"
+    i = int(odd.argmax() if odd.any() else away.argmax())
+    noun = "count" if counts else "proportion"
     remedy: Words
     problem = f"bag {ids[i]!r} has {count(int(sizes[i]), 'instance')}, but its {noun}"
     if not valid[i].all():
@@ -82,7 +94,8 @@ def check_values(
         problem += f"s sum to {sums[i]:.15g}"
         remedy = ("Add the missing rows or class, or pass ", Option("normalize"), " to rescale.")
     else:
-        problem += f"s sum to {sums[i]:.8g} (they must sum to 1 ± 1e-6)"
+        within = f"{tolerance:.2g}".replace("e-0", "e-")
+        problem += f"s sum to {sums[i]:.8g} (they must sum to {total:g} ± {within})"
         remedy = (
             "Add the column of the missing class, pass ",
             Option("counts"),

@@ -172,6 +172,7 @@ class Table:
     ids: Names
     classes: Names
     values: Floats  # (n, C)
+    digits: int | None = None  # after the point, as the values were written, if that is known
 
     @classmethod
     def read(cls, table: Any, classes: Iterable[Hashable] | None, keys: Names) -> Table:

@@ -1,6 +1,6 @@
 """The verb `apportion check`."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -58,18 +58,23 @@ def check(
     if held_out.value is not None:
         held_out = held_out_share(train.n_bags)
     typer.echo(f"By default apportion train uses\n{make_plan(train, validation=held_out)}")
-    doubts = list(_doubts(train))
+    doubts = list(_doubts(train, source.keep))
     for doubt in doubts:
         typer.echo(f"\nWarning: {doubt}")
     verdict = "Apart from these columns, nothing" if doubts else "Nothing"
     typer.echo(f"\n{verdict} is wrong with the files. Next: apportion train, with these options.")
 
 
-def _doubts(bags: Any) -> Iterator[str]:
+def _doubts(bags: Any, keep: Collection[str]) -> Iterator[str]:
     """Yield warnings of columns and classes that should probably not be learned from."""
     import numpy as np
 
+    from apportion.data.giveaways import find_giveaways
+
     columns = bags.columns
+    for given in find_giveaways(bags):
+        if given.name not in keep:
+            yield f"{given}\nIf it is not: --exclude {given.name}"
     for name, left_out in ({} if columns is None else columns.left_out).items():
         n = len(columns.categories[name]) + left_out
         yield (
