@@ -20,7 +20,7 @@ from apportion.bags.columns import Columns
 from apportion.errors import RunError
 from apportion.runs.run import FORMAT_VERSION
 
-__all__ = ["columns_of", "metadata", "opened", "read_header"]
+__all__ = ["RESTORE", "columns_of", "metadata", "opened", "read_header"]
 
 KEY = "apportion"
 RESTORE = "Restore the file from a copy, or train again in another folder."
