@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from apportion.errors import RunError
+from apportion.runs.header import seal
 from tests.training.interrupted_runs import Interrupted, some_bags, stop_after, train
 
 # It died by SIGABRT or SIGSEGV where the state was not compared with the parameters.
@@ -60,6 +61,7 @@ def test_state_of_one_element_is_refused(folder):
         n: t.flatten()[:1].clone() if "exp_avg" in n else t for n, t in load_file(path).items()
     }
     save_file(short, path, metadata)
+    seal(path)
     with pytest.raises(RunError, match=r"2\.bias\.exp_avg is float32 of shape \(1,\) there and"):
         resume(folder, partly_frozen(0))
 

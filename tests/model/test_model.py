@@ -15,6 +15,7 @@ from apportion import Bags, Model, build_net
 from apportion.data.encoding import encode, learn_columns
 from apportion.errors import BagError, DataError, RunError
 from apportion.model.model import describe_parts
+from apportion.runs.header import seal
 
 FRAME = pd.DataFrame({"age": [30.0, np.nan, 50, 41], "job": ["cook", "nurse", "cook", "clerk"]})
 
@@ -146,11 +147,13 @@ def test_a_header_that_is_damaged_is_refused_with_the_name_of_the_file(tmp_path,
         header = json.loads(file.metadata()["apportion"])
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     save_file(tensors, path, {"apportion": json.dumps({**header, **change})})
+    seal(path)
     with pytest.raises(RunError, match=rf"{path} has a damaged header: .*\n  Pass a file that"):
         Model.load(path)
     (entry,) = change
     del header[entry]
     save_file(tensors, path, {"apportion": json.dumps(header)})
+    seal(path)
     if entry == "columns":
         assert Model.load(path).columns is None
     else:
@@ -203,6 +206,7 @@ def resaved(path, header=None, tensors=None):
     recipe = {**about["recipe"], **(header or {}).pop("recipe", {})}
     about = {**about, **(header or {}), "recipe": recipe}
     save_file({**own, **(tensors or {})}, path, {"apportion": json.dumps(about)})
+    seal(path)
 
 
 @pytest.mark.parametrize(
@@ -220,7 +224,7 @@ def resaved(path, header=None, tensors=None):
         ({"columns": None, "parts": [{"shape": [2**31 - 1], "dtype": "float32"}]}, "no net for"),
         ({"parts": [{"shape": [1], "dtype": "float32"}]}, "columns are not those of the parts"),
     ],
-    ids=str,
+    ids=lambda value: str(value)[:60],
 )
 def test_sizes_are_compared_before_memory_is_taken(tmp_path, header, words):
     path = tmp_path / "m"

@@ -29,7 +29,7 @@ from apportion.errors import DataError, RunError
 from apportion.files import replacing
 from apportion.model._read import Net, check_header, checked_parts, model_of, net_for
 from apportion.nets.build import move_to
-from apportion.runs.header import columns_of, metadata, opened
+from apportion.runs.header import columns_of, metadata, opened, seal
 
 __all__ = ["Model", "describe_parts"]
 
@@ -215,6 +215,7 @@ class Model:
         tensors = {name: t.detach().cpu().contiguous().clone() for name, t in own.items()}
         with replacing(path, RunError) as beside:
             save_file(tensors, beside, metadata("model", header))
+            seal(beside)
 
     @classmethod
     def load(

@@ -83,6 +83,12 @@ class Archive:
             raise RunError(
                 f"{run.checkpoint} has the state of another method: {problem}.", RESTORE
             ) from error
+        if session.supervision.next_epoch not in (None, header["epoch"] + 1):
+            raise RunError(
+                f"{run.checkpoint} was saved after epoch {header['epoch']}, but the state of the "
+                f"method is that before epoch {session.supervision.next_epoch}.",
+                RESTORE,
+            )
         net.load_state_dict(groups["model"])
         checkpoint.load_optimizer(net, session.optimizer, groups["optimizer"])
         history = session.history

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from apportion.bags.bags import Bags
 from apportion.errors import RunError, count, listing
-from apportion.runs.header import RESTORE, metadata, opened
+from apportion.runs.header import RESTORE, metadata, opened, seal
 from apportion.runs.run import Run
 from apportion.runs.tensors import check_tensors
 
@@ -56,6 +56,7 @@ def save(run: Run, tensors: Mapping[str, Mapping[str, Tensor]], content: Mapping
     }
     with run.replacing(run.checkpoint) as beside:
         save_file(flat, beside, metadata(KIND, content))
+        seal(beside)
 
 
 def load(run: Run) -> tuple[dict[str, Tensors], dict[str, Any]]:
