@@ -18,7 +18,7 @@ from apportion.engine.device import own_threads
 from apportion.errors import DataError, RunError
 from apportion.methods.registry import describe
 from apportion.nets.build import build_net
-from apportion.runs.header import metadata
+from apportion.runs.header import metadata, seal
 
 
 @pytest.fixture(autouse=True)
@@ -190,6 +190,7 @@ def test_a_file_that_lacks_something_is_named(tmp_path):
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     del scalars["classes"]
     save_file(tensors, tmp_path / "model", {"apportion": json.dumps(scalars)})
+    seal(tmp_path / "model")
     with pytest.raises(RunError, match="'classes'"):
         LLPClassifier.load(tmp_path / "model")
 

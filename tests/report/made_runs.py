@@ -9,7 +9,7 @@ from safetensors.numpy import save_file
 
 from apportion.files import as_toml
 from apportion.runs.evaluation import BINS, Evaluation, Unsure, save_evaluations
-from apportion.runs.header import metadata
+from apportion.runs.header import metadata, seal
 from apportion.runs.run import Run
 
 METHODS: dict[str, dict[str, Any]] = {
@@ -90,6 +90,7 @@ def made_run(
         save_evaluations(run, names, evaluations)
     if model is not None:
         save_file({"weight": np.zeros(2)}, run.model, metadata("model", model))
+        seal(run.model)
     return folder
 
 

@@ -1,5 +1,6 @@
 """Run folders: one process at a time, a log that only grows, files replaced whole or not at all."""
 
+import math
 import os
 import re
 import signal
@@ -161,9 +162,9 @@ def test_log_grows_by_a_line_a_record(opened):
 
 
 def test_log_keeps_floats_to_the_bit(opened):
-    values = np.random.default_rng(0).random(100).tolist()
-    opened.append({"values": values})
-    assert opened.records() == [{"values": values}]
+    values = dict(zip(map(str, range(100)), np.random.default_rng(0).random(100), strict=True))
+    opened.append({"epoch": 1, **values})
+    assert opened.records() == [{"epoch": 1, **values}]
 
 
 @pytest.mark.parametrize(
@@ -171,9 +172,35 @@ def test_log_keeps_floats_to_the_bit(opened):
 )
 def test_log_gives_back_any_text(opened, text):
     """Some characters end lines for Python's str.splitlines that end none in JSON."""
-    opened.append({"note": text})
-    opened.append({"note": "next"})
-    assert opened.records() == [{"note": text}, {"note": "next"}]
+    records = [{"epoch": 1, text: 0.5}, {"epoch": 2, text: 0.25}]
+    for record in records:
+        opened.append(record)
+    assert opened.records() == records
+
+
+@pytest.mark.parametrize(
+    ("record", "words"),
+    [
+        ({"epoch": 1}, "is of epoch 1"),
+        ({"epoch": True}, "is of epoch True"),
+        ({"epoch": 2.0}, "is of epoch 2.0"),
+        ({"loss": 1.0}, "is of epoch None"),
+        ({"epoch": 2, "loss": math.nan}, "has loss nan"),
+        ({"epoch": 2, "loss": "low"}, "has loss 'low'"),
+        ({"epoch": 2, "changed": 10**400}, "has changed 1000"),
+        ({"epoch": 2, "changed": False}, "has changed False"),
+        ({"epoch": 2, "valid_error": -0.1}, "has valid_error -0.1"),
+        ({"epoch": 2, "test_accuracy": 7}, "has test_accuracy 7"),
+        ({"epoch": 2, "seconds": 3}, "has no seconds"),
+        ({"epoch": 2, "seconds": {"train": -1}}, "has train -1"),
+    ],
+)
+def test_a_record_that_makes_no_sense_is_refused_by_its_line(opened, record, words):
+    opened.append({"epoch": 1, "loss": 1})
+    opened.append(record)
+    with pytest.raises(RunError) as refused:
+        opened.records()
+    assert f"{opened.log} is damaged: line 2 {words}" in str(refused.value)
 
 
 @pytest.mark.parametrize("rest", [b"", b"\0" * 9, b'{"epoch": 2}\n{"epoch": 3, "lo'])
@@ -193,14 +220,14 @@ def test_rewind_accepts_a_last_line_without_its_end(opened):
 
 
 def test_rewind_cuts_back_to_the_byte(opened):
-    opened.append({"epoch": 1, "name": "Zürich"})
+    opened.append({"epoch": 1, "Zürich": 2})
     before = opened.log.read_bytes()
     opened.append({"epoch": 2})
     with opened.log.open("a") as log:
         log.write('{"epoch": 3, "lo')  # as a process that is killed may leave it
     opened.rewind(1)
     assert opened.log.read_bytes() == before
-    opened.append({"epoch": 2, "again": True})
+    opened.append({"epoch": 2, "again": 1})
     assert [record["epoch"] for record in opened.records()] == [1, 2]
 
 

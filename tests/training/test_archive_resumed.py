@@ -122,8 +122,8 @@ def test_every_option_that_differs_is_named(folder):
     ("model", "words"),
     [
         (network(width=12), ["0.bias", "(16,) there", "(12,) here"]),
-        (nn.Sequential(*network(), nn.Linear(3, 3)), ["5.bias", "None there", "(3,) here"]),
-        (nn.Sequential(network()), ["0.0.bias", "None there", "(16,) here"]),
+        (nn.Sequential(*network(), nn.Linear(3, 3)), ["5.bias", "missing there", "(3,) here"]),
+        (nn.Sequential(network()), ["0.0.bias", "missing there", "(16,) here"]),
     ],
 )
 def test_another_model_is_refused_by_the_weight_that_differs(folder, model, words):

@@ -9,7 +9,7 @@ become numbers, and how to build the net again if it is one of this library.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -25,16 +25,15 @@ from apportion.bags.columns import Columns
 from apportion.bags.names import class_array
 from apportion.engine.device import device_for
 from apportion.engine.inference import cut, fill_confidence, slices
-from apportion.errors import DataError, Option, RunError
+from apportion.errors import DataError, RunError
 from apportion.files import replacing
-from apportion.nets.build import from_recipe, move_to
-from apportion.runs.header import columns_of, metadata, opened
-from apportion.runs.run import Run
+from apportion.model._read import Net, check_header, checked_parts, model_of, net_for
+from apportion.nets.build import move_to
+from apportion.runs.header import columns_of, metadata, opened, seal
 
 __all__ = ["Model", "describe_parts"]
 
 ROWS_PER_PASS = 16_384
-Net = nn.Module | Callable[[], nn.Module]
 
 
 def describe_parts(bags: Bags) -> tuple[dict[str, Any], ...]:
@@ -88,7 +87,7 @@ class Model:
         epoch: int | None = None,
         device: str = "auto",
     ) -> None:
-        self.net, self.parts = net, _checked(parts)
+        self.net, self.parts = net, checked_parts(parts)
         self.classes = tuple(c.item() if isinstance(c, np.generic) else c for c in classes)
         self.columns, self.epoch, self.device = columns, epoch, device
 
@@ -216,6 +215,7 @@ class Model:
         tensors = {name: t.detach().cpu().contiguous().clone() for name, t in own.items()}
         with replacing(path, RunError) as beside:
             save_file(tensors, beside, metadata("model", header))
+            seal(beside)
 
     @classmethod
     def load(
@@ -248,7 +248,7 @@ class Model:
         """
         path = Path(path)
         if path.is_dir():
-            path = _model_of(Run(path), last=last)
+            path = model_of(path, last=last)
         elif last:
             raise RunError(f"{path} is no folder of a run.", "last is for such a folder alone.")
         remedy = (
@@ -259,23 +259,10 @@ class Model:
         with opened(path, kind, framework="pt", remedy=remedy) as (file, header):
             names = [name for name in file.keys() if name.startswith(before)]  # noqa: SIM118
             weights = {name.removeprefix(before): file.get_tensor(name).clone() for name in names}
-        made = _net(path, header.get("recipe"), net)
-        try:
-            made.load_state_dict(weights)
-        except RuntimeError as error:
-            raise RunError(
-                f"the weights in {path} are those of another net: {error}",
-                "Pass a net like the one that was trained.",
-            ) from error
-        made.eval()
-        try:
-            model = cls(made, header["classes"], header["parts"], epoch=header["epoch"])
-            model.class_names()
-            if not isinstance(model.epoch, int | None):
-                raise TypeError(f"epoch is {model.epoch!r}.")
-        except (KeyError, TypeError, RunError) as error:
-            problem = f"lacks {error}" if isinstance(error, KeyError) else str(error).split("\n")[0]
-            raise RunError(f"{path} has a damaged header: {problem}", remedy) from error
+        check_header(path, header, remedy)
+        made = net_for(path, header, net, weights)
+        made.load_state_dict(weights)
+        model = cls(made.eval(), header["classes"], header["parts"], epoch=header["epoch"])
         model.columns, model.device = columns_of(header), device
         return model
 
@@ -290,67 +277,5 @@ class Model:
         return f"Model({name}, {len(self.classes)} classes)"
 
 
-def _checked(parts: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], ...]:
-    try:
-        checked = tuple(
-            {"shape": [int(n) for n in part["shape"]], "dtype": np.dtype(part["dtype"]).name}
-            for part in parts
-        )
-        for part in checked:
-            torch.from_numpy(np.zeros(0, part["dtype"]))  # if torch has this type
-    except (KeyError, TypeError, ValueError) as error:
-        raise RunError(
-            f"parts is {parts!r}: {type(error).__name__} {error}.",
-            'Pass one mapping per part, such as {"shape": [3, 32, 32], "dtype": "uint8"}.',
-        ) from error
-    if not checked:
-        raise RunError("parts is empty.", "Describe at least one part of an instance.")
-    return checked
-
-
 def _as_array(part: Any) -> Any:
     return part if hasattr(part, "shape") else np.asarray(part)
-
-
-def _model_of(run: Run, *, last: bool) -> Path:
-    """Return the file of the selected model of a run, which must have ended, or of the last."""
-    settings = run.settings()
-    path = run.checkpoint if last else run.model
-    if not path.is_file():
-        in_python = f"fit with the same arguments and run={str(run.folder)!r}"
-        by_command = f"apportion train --resume {run.folder}"
-        raise RunError(
-            f"{run.folder} is not finished: {len(run.records())} of {settings['train']['epochs']} "
-            f"epochs are done, and {'there is no checkpoint' if last else 'no model is selected'} "
-            "yet.",
-            *(
-                [("Pass ", Option("last"), " to take the weights so far.")]
-                * run.checkpoint.is_file()
-            ),
-            f"Continue it: {by_command if 'data' in settings else in_python}",
-        )
-    return path
-
-
-def _net(path: Path, recipe: Any, net: Net | None) -> nn.Module:
-    if net is None:
-        if recipe is None:
-            raise RunError(
-                f"{path} has the weights of a net that is none of apportion's.",
-                "Load it in Python: Model.load(path, net=…) takes a net like the one that was "
-                "trained, or a function that makes one.",
-            )
-        return from_recipe(recipe)
-    try:
-        made = net if isinstance(net, nn.Module) else net()
-    except TypeError as error:
-        raise RunError(
-            f"net cannot be called without arguments: {error}.",
-            "Pass a net like the one that was trained, or a function without arguments that makes "
-            "one: the data that it was built for are not there any more.",
-        ) from error
-    if not isinstance(made, nn.Module):
-        raise RunError(
-            f"net returned a {type(made).__name__}.", "The function must return an nn.Module."
-        )
-    return made

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
 from apportion.errors import RunError
-from apportion.runs.header import RESTORE, metadata, opened
+from apportion.runs.header import RESTORE, metadata, opened, seal
 from apportion.runs.run import Run
 
 __all__ = ["BINS", "Evaluation", "Unsure", "plain_names", "read_evaluations", "save_evaluations"]
@@ -86,6 +86,7 @@ def save_evaluations(run: Run, classes: Any, evaluations: Mapping[str, Evaluatio
     }
     with run.replacing(run.evaluation) as beside:
         save_file(arrays, beside, metadata(KIND, content))
+        seal(beside)
 
 
 def _arrays(evaluation: Evaluation) -> dict[str, Any]:

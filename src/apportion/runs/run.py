@@ -17,6 +17,7 @@ the log; safetensors files carry their own (`apportion.runs.header`).
 from __future__ import annotations
 
 import logging
+import math
 import os
 import re
 import shutil
@@ -219,12 +220,21 @@ class Run:
             beside.write_text(changed, encoding="utf-8")
 
     def records(self) -> list[dict[str, Any]]:
-        """Read the log, except a last line that is not finished."""
+        """Read the log, except a last line that is not finished.
+
+        Raises
+        ------
+        RunError
+            If a line is not the record of its epoch: its numbers, and the seconds that it took.
+        """
         remedy = "Restore it from a copy, or train in another folder."
-        records = read_lines(self.log, RunError, remedy)
+        try:
+            records = read_lines(self.log, RunError, remedy)
+        except (OSError, RecursionError) as error:
+            raise RunError(f"{self.log} cannot be read: {error}.", remedy) from error
         for number, record in enumerate(records, start=1):
-            if not isinstance(record, dict):
-                raise RunError(f"{self.log} is damaged: line {number:,} is not a record.", remedy)
+            if (problem := _problem(record, number)) is not None:
+                raise RunError(f"{self.log} is damaged: line {number:,} {problem}.", remedy)
         return records
 
     def rewind(self, n_records: int) -> None:
@@ -263,3 +273,28 @@ def _held(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def _problem(record: Any, epoch: int) -> str | None:
+    """Return what keeps a line of the log from being the record of an epoch, if anything does."""
+    if not isinstance(record, dict):
+        return "is not a record"
+    if type(record.get("epoch")) is not int or record["epoch"] != epoch:
+        return f"is of epoch {record.get('epoch')!r:.60}"
+    seconds = record.get("seconds", {})
+    if not isinstance(seconds, dict):
+        return "has no seconds by phase"
+    for name, value in (*record.items(), *seconds.items()):
+        share = name.endswith(("_error", "_accuracy"))
+        measured = share or name == "loss" or name in seconds
+        if name == "seconds" or value is None:
+            continue
+        if not _is_number(value) or (measured and not math.isfinite(value)):
+            return f"has {name} {value!r:.60}"
+        if (share and not 0 <= value < 1.01) or (name in seconds and value < 0):  # rounding
+            return f"has {name} {value}"
+    return None
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) is float or (type(value) is int and abs(value) < 2**63)
