@@ -18,6 +18,7 @@ from apportion.cli.source import Source
 from apportion.cli.terminal import INTERRUPTED, interruptible, log_shown
 from apportion.config import TrainConfig
 from apportion.errors import ConfigError, RunError
+from apportion.files import writing
 from apportion.runs.run import Run
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["train"]
 
 RUN = "The run"
+TRY_AGAIN = "Make room on its disk, or make it one that you may write to, and run again."
 ASIDE = ".replaced"  # the end of the name of a run that is being replaced
 # The options of TrainConfig that are flags, and what the plan makes of some of them.
 TRAIN = ("epochs", "batch_size", "learning_rate", "weight_decay", "augment", "patience")
@@ -287,20 +289,22 @@ def _new_run(out: Path | None, *, force: bool) -> Iterator[Run]:
         try:
             yield run
         finally:
-            if run.evaluation.exists() and replaces:
-                shutil.rmtree(_aside(folder))
-            elif not run.records():
-                run.clear()
-                at_the_end.callback(_leave, folder, made=made, replaces=replaces)
+            with suppress(OSError):  # what stays is settled the next time
+                if run.evaluation.exists() and replaces:
+                    shutil.rmtree(_aside(folder))
+                elif not run.records():
+                    run.clear()
+                    at_the_end.callback(_leave, folder, made=made, replaces=replaces)
 
 
 def _leave(folder: Path, *, made: bool, replaces: bool) -> None:
     """Leave a folder in which no run has begun as it was before."""
-    shutil.rmtree(folder)
-    if replaces:
-        _aside(folder).rename(folder)
-    elif not made:
-        folder.mkdir()
+    with suppress(OSError):
+        shutil.rmtree(folder)
+        if replaces:
+            _aside(folder).rename(folder)
+        elif not made:
+            folder.mkdir()
 
 
 def _aside(folder: Path) -> Path:
@@ -318,7 +322,7 @@ def _set_aside(folder: Path) -> bool:
         return False
     if os.path.lexists(aside) and not _is_aside(aside):
         raise RunError(f"{aside} is in the way, and is no run that was set aside.", "Rename it.")
-    with run.locked():  # which fails if somebody is training there
+    with run.locked(), writing(folder, RunError, TRY_AGAIN):  # or somebody is training there
         if aside.exists():
             run.clear()
             told = f"Replacing an unfinished run; the one before it is in {aside} until the end."
@@ -343,14 +347,15 @@ def _settled(folder: Path) -> Path:
     run, aside = Run(folder), _aside(folder)
     if not _is_aside(aside) or (folder.exists() and not folder.is_dir()) or run.foreign():
         return folder
-    with run.locked():
+    with run.locked(), writing(aside, RunError, TRY_AGAIN):
         if run.evaluation.exists():
             shutil.rmtree(aside)
             typer.echo(f"Removed {aside}: the run that replaces it is finished.", err=True)
         if not run.is_empty():
             return folder
-    shutil.rmtree(folder)
-    aside.rename(folder)
+    with writing(aside, RunError, TRY_AGAIN):
+        shutil.rmtree(folder)
+        aside.rename(folder)
     typer.echo(f"Put back {folder}, which a --force that was killed had set aside.", err=True)
     return folder
 
@@ -361,7 +366,7 @@ def _claimed() -> Path:
     while True:
         number += 1
         folder = Path("runs", str(number))
-        with suppress(FileExistsError):
+        with writing(folder, RunError, TRY_AGAIN), suppress(FileExistsError):
             folder.mkdir(parents=True)
             return folder
 
