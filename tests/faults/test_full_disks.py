@@ -66,8 +66,8 @@ def checked(every, first, last, failing, tmp_path, *, force):
         assert "No space left on device" in result.stderr, (first, result.output)
         assert "error in apportion" not in result.stderr, (first, result.output)
         aside = folder.with_name(f"{folder.name}.replaced")
-        whole = [p for p in (folder, aside) if p.exists() and left_behind(p) == every["before"]]
-        assert whole or not force
+        left = [left_behind(path) for path in (folder, aside) if path.exists()]
+        assert not force or every["before"] in left or every["after"] in left, first
         result = follow(result, begin, folder)
     assert result.exit_code == 0, (first, result.output)
     if left_behind(folder) != every["after"]:  # put back: its replacement never began
