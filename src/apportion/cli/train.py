@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import shlex
-import shutil
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from apportion.cli._folder import aside_of, check_free, new_run, settled
 from apportion.cli.job import Learning, Prepared, TrainJob, job_of_run
 from apportion.cli.options import folder_named, listed, options_of, takes
 from apportion.cli.source import Source
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
 __all__ = ["train"]
 
 RUN = "The run"
-ASIDE = ".replaced"  # the end of the name of a run that is being replaced
 # The options of TrainConfig that are flags, and what the plan makes of some of them.
 TRAIN = ("epochs", "batch_size", "learning_rate", "weight_decay", "augment", "patience")
 PLACE = ("seed", "device", "threads")
@@ -113,7 +110,7 @@ def train(
     """
     given, sections, more = Source.given(options), _sections(options), False
     if resume is not None:
-        resume = _settled(resume)
+        resume = settled(resume)
         # Where and with how many threads it computes may change, and epochs may be added.
         free = {name: sections["train"].pop(name) for name in ("device", "threads", "epochs")}
         chosen = [name for own in sections.values() for name, v in own.items() if v is not None]
@@ -134,8 +131,8 @@ def train(
         else:
             job = TrainJob(Source(str(source), **given))
         job = job.changed(sections)
-        out = None if out is None else _settled(out)
-        _check_free(out, force=force)
+        out = None if out is None else settled(out)
+        check_free(out, force=force)
     before = None if resume is None else Run(resume)
     if before is not None and before.evaluation.exists() and not more:
         epochs = len(before.records())
@@ -175,27 +172,6 @@ def _check_added(epochs: int | None, before: int, folder: Path) -> None:
         )
 
 
-def _check_free(out: Path | None, *, force: bool) -> None:
-    """Check the folder before anything is read. What it holds stays until training has begun."""
-    if out is None:
-        return
-    if out.exists() and not out.is_dir():
-        raise RunError(f"--out {out} is a file.", "Pass a folder, which need not exist yet.")
-    if out.name.endswith(ASIDE):
-        raise RunError(f"--out {out} has the name of a run set aside.", "Pass another folder.")
-    if foreign := Run(out).foreign():
-        raise RunError(
-            f"--out {out} has {foreign[0].name}, which is no part of a run.",
-            "Pass another folder, which need not exist yet.",
-        )
-    if not Run(out).is_empty() and not force:
-        raise RunError(
-            f"--out {out} holds a run already.",
-            f"Go on with it: apportion train --resume {shlex.quote(str(out))}; or pass another "
-            "folder, or --force to replace it.",
-        )
-
-
 # ---------------------------------------------------------------------------------- training
 
 
@@ -211,7 +187,7 @@ def _train(
         stack.enter_context(log_shown())
         found = job.prepare(None if before is None else _columns_of(before))
         interruption = stack.enter_context(interruptible())
-        run = before or stack.enter_context(_new_run(out, force=force))
+        run = before or stack.enter_context(new_run(out, force=force))
         run.about = found.about if before is None else _sections_of(before)
         log_events = None
         if tensorboard:
@@ -246,7 +222,7 @@ def _train(
         finally:
             interruption.over = True
         if before is not None:
-            _settled(run.folder)
+            settled(run.folder)
     typer.echo(_told(run, history, job.source))
     if tensorboard:
         typer.echo(f"  tensorboard --logdir {shlex.quote(str(run.tensorboard))}")
@@ -267,105 +243,6 @@ def _sections_of(run: Run) -> dict[str, dict[str, Any]]:
     return {name: section for name, section in run.settings().items() if name not in own}
 
 
-@contextmanager
-def _new_run(out: Path | None, *, force: bool) -> Iterator[Run]:
-    """Make the folder of a new run, and keep others out of it.
-
-    A run that it replaces is set aside until it is finished. If it fails before its first epoch
-    ends, all is left as it was.
-    """
-    folder = _claimed() if out is None else out
-    made = out is None or not folder.exists()
-    replaces = force and _set_aside(folder)
-    run = Run(folder)
-    with ExitStack() as at_the_end, run.locked():
-        if not run.is_empty():
-            raise RunError(
-                f"{run.folder} holds a run that another process has begun by now.",
-                "Pass another folder.",
-            )
-        try:
-            yield run
-        finally:
-            if run.evaluation.exists() and replaces:
-                shutil.rmtree(_aside(folder))
-            elif not run.records():
-                run.clear()
-                at_the_end.callback(_leave, folder, made=made, replaces=replaces)
-
-
-def _leave(folder: Path, *, made: bool, replaces: bool) -> None:
-    """Leave a folder in which no run has begun as it was before."""
-    shutil.rmtree(folder)
-    if replaces:
-        _aside(folder).rename(folder)
-    elif not made:
-        folder.mkdir()
-
-
-def _aside(folder: Path) -> Path:
-    return folder.with_name(f"{folder.name}{ASIDE}")
-
-
-def _set_aside(folder: Path) -> bool:
-    """Set the run in a folder aside, and tell whether there was one.
-
-    If there is one aside already, whose replacement was killed, that one stays: it is the last
-    that was not cut short.
-    """
-    run, aside = Run(folder), _aside(folder)
-    if run.is_empty():
-        return False
-    if os.path.lexists(aside) and not _is_aside(aside):
-        raise RunError(f"{aside} is in the way, and is no run that was set aside.", "Rename it.")
-    with run.locked():  # which fails if somebody is training there
-        if aside.exists():
-            run.clear()
-            told = f"Replacing an unfinished run; the one before it is in {aside} until the end."
-            typer.echo(told, err=True)
-        else:
-            folder.rename(aside)
-    return True
-
-
-def _is_aside(folder: Path) -> bool:
-    return folder.is_dir() and not folder.is_symlink() and not Run(folder).foreign()
-
-
-def _settled(folder: Path) -> Path:
-    """Settle what a --force that was killed has left of a run; return the folder behind links.
-
-    The run that was set aside is put back if its replacement has not begun, and removed if that
-    is finished. Otherwise it stays.
-    """
-    if folder.is_symlink() or folder.name in ("", ".."):  # what can be renamed is behind it
-        folder = Path(os.path.realpath(folder))
-    run, aside = Run(folder), _aside(folder)
-    if not _is_aside(aside) or (folder.exists() and not folder.is_dir()) or run.foreign():
-        return folder
-    with run.locked():
-        if run.evaluation.exists():
-            shutil.rmtree(aside)
-            typer.echo(f"Removed {aside}: the run that replaces it is finished.", err=True)
-        if not run.is_empty():
-            return folder
-    shutil.rmtree(folder)
-    aside.rename(folder)
-    typer.echo(f"Put back {folder}, which a --force that was killed had set aside.", err=True)
-    return folder
-
-
-def _claimed() -> Path:
-    """Make the first folder of runs/1, runs/2 and so on that nobody else has made."""
-    number = 0
-    while True:
-        number += 1
-        folder = Path("runs", str(number))
-        with suppress(FileExistsError):
-            folder.mkdir(parents=True)
-            return folder
-
-
 # -------------------------------------------------------------------------------- messages
 
 
@@ -382,7 +259,7 @@ def _intent(run: Run, found: Prepared) -> str:
 def _stopped(run: Run, epochs: int, *, begun: bool) -> str:
     if not begun:
         return "\nStopped before the first epoch ended: nothing is kept. Begin as you did."
-    aside = _aside(run.folder)
+    aside = aside_of(run.folder)
     kept = f"\nThe run that it replaces is kept in {aside} until then." if aside.exists() else ""
     return (
         f"\nStopped after {len(run.records())} of {epochs} epochs. To go on:\n"

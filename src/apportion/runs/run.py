@@ -172,6 +172,9 @@ class Run:
                     if self.lock.is_symlink():
                         self.lock.unlink()
                 held.enter_context(self._lock)
+                for path in self.files:
+                    if path != self.report:  # which may be on its way into the folder
+                        remove_unfinished(path)
             except (BlockingIOError, Timeout):
                 raise RunError(
                     f"{self.folder} is in use: another process is training in it.",
@@ -182,9 +185,6 @@ class Run:
                     f"{self.folder} cannot be a run folder: {error.strerror}.",
                     "Pass a folder that you may write to, or one that does not exist yet.",
                 ) from error
-            for path in self.files:
-                if path != self.report:  # which may be on its way into the folder
-                    remove_unfinished(path)
             yield
 
     def append(self, record: dict[str, Any]) -> None:
@@ -215,7 +215,8 @@ class Run:
                 f"{self.config} was edited: its number of epochs cannot be changed to {epochs}.",
                 "Write it on a line of its own under [train], which comes first.",
             )
-        self.evaluation.unlink(missing_ok=True)  # first, so that a kill leaves nothing finished
+        with writing(self.evaluation, RunError, MAKE_ROOM):  # first: a kill leaves it unfinished
+            self.evaluation.unlink(missing_ok=True)
         with self.replacing(self.config) as beside:
             beside.write_text(changed, encoding="utf-8")
 
