@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 __all__ = ["predict"]
 
 FORMATS = (".csv", ".parquet")
+# Options of the run's data that hold for what is predicted as well.
+ALIKE = ("bag", "images", "file", "size", "follow_links", "signal", "order", "channels", "classes")
 OWN = ("bag", "names", "images", "size", "follow_links", "normalize")  # options of the data
 
 
