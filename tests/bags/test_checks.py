@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from apportion.bags.bags import Bags
 from apportion.bags.checks import check_filled, check_rows, check_unique, check_values
+from apportion.bags.counts import counts_from_proportions
 from apportion.errors import BagError
 from tests.bags.small_bags import BAG, FRAME, TABLE, X
 
@@ -162,3 +163,31 @@ def test_names_must_differ_and_bags_must_not_be_empty():
     check_filled(np.array([1, 2]), ["a", "b"])
     with pytest.raises(BagError, match=r"^bag 'b' has 0 instances \(and 1 more like it\)"):
         check_filled(np.array([1, 0, 0]), ["a", "b", "c"])
+
+
+# ------------------------------------------------------------------------------ masked arrays
+
+
+def masked(values):
+    return np.ma.masked_array(
+        values, mask=np.arange(np.size(values)).reshape(np.shape(values)) == 1
+    )
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Bags.from_rows(masked(np.eye(4)), [0, 0, 1, 1], [[0.5, 0.5]] * 2),
+        lambda: Bags.from_rows((np.eye(4), masked(np.eye(4))), [0, 0, 1, 1], [[0.5, 0.5]] * 2),
+        lambda: Bags.from_rows(np.eye(4), [0, 0, 1, 1], masked([[0.5, 0.5]] * 2)),
+        lambda: Bags.from_rows(np.eye(4), [0, 0, 1, 1], {0: [0.5, 0.5], 1: masked([0.5, 0.5])}),
+        lambda: Bags.from_rows(np.eye(4), masked([0, 0, 1, 1]), [[0.5, 0.5]] * 2),
+        lambda: Bags.from_rows(np.eye(4), [0, 0, 1, 1], truth=masked([0, 0, 1, 1])),
+        lambda: Bags.from_members(masked(np.eye(4)), [[0, 1], [2, 3]], [[0.5, 0.5]] * 2),
+        lambda: Bags.from_rows(None, [0, 0], [[0.5, 0.5]]).with_rows(masked(np.eye(2))),
+        lambda: counts_from_proportions(masked([0.5, 0.5]), 4),
+    ],
+)
+def test_masked_arrays_are_refused(make):
+    with pytest.raises(BagError, match=r"is a masked array; 1 value of \d+ are masked"):
+        make()

@@ -48,6 +48,18 @@ def test_rounded_proportions_need_no_option(n_bags, n_classes, digits, seed, cap
     assert all(f" {off} bag" in line for line in said)
 
 
+@pytest.mark.parametrize(
+    ("size", "n_classes", "digits"),
+    [(27, 6, 3), (8, 5, 1), (166, 15, 3), (146, 16, 2), (112, 16, 2)],
+)
+def test_shares_of_few_counts_may_be_rounded_alike(size, n_classes, digits):
+    rng = np.random.default_rng(0)
+    exact = rng.dirichlet(np.full(n_classes, 10), 300)
+    table = (rng.multinomial(size, exact) / size).round(digits)
+    bags = Bags.from_rows(None, np.repeat(np.arange(300), size), table)
+    np.testing.assert_allclose(bags.proportions.sum(axis=1), 1)
+
+
 def test_equal_bags_may_be_rounded_alike():
     bags = bags_of(np.full((100, 3), 0.33))
     np.testing.assert_allclose(bags.proportions, 1 / 3)

@@ -27,6 +27,7 @@ from apportion.bags.checks import (
     check_filled,
     check_rows,
     check_unique,
+    check_unmasked,
     check_values,
 )
 from apportion.bags.columns import Columns
@@ -99,6 +100,8 @@ class Bags:
                 f"They must run from 0 to the length of index, {total}.",
             )
         check_filled(self.sizes, self.ids)
+        for part in () if self.x is None else self.parts:
+            check_unmasked("x", part)
         n_rows = None if self.x is None else self.n_rows
         check_rows(self.index, self.offsets[1:], self.ids, n_rows)
         check_values(self.proportions, self.sizes, self.ids, self.classes)

@@ -16,6 +16,17 @@ Names = Sequence[Hashable]
 SUM_TOLERANCE = 1e-6
 
 
+def check_unmasked(what: str, array: Any) -> None:
+    """Check that an array has no mask, which numpy drops silently where it copies."""
+    if np.ma.isMaskedArray(array):
+        n = int(np.ma.getmaskarray(array).sum())
+        raise BagError(
+            f"{what} is a masked array; {count(n, 'value')} of {array.size:,} are masked.",
+            "Pass a plain array: fill what is masked, for example array.filled(nan), or leave out "
+            "these rows.",
+        )
+
+
 def check_array(name: str, array: NDArray[Any], shape: tuple[int, ...], dtype: type) -> None:
     """Check the shape and the type of an array."""
     if array.shape != shape or array.dtype != dtype:

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
-from apportion.bags.checks import Floats, Ints, check_values
+from apportion.bags.checks import Floats, Ints, check_unmasked, check_values
 from apportion.errors import BagError
 
 __all__ = ["count_labels", "counts_from_proportions", "largest_remainder"]
@@ -38,6 +38,8 @@ def counts_from_proportions(proportions: ArrayLike, sizes: ArrayLike) -> Ints:
     array([[47,  3],
            [29, 71]])
     """
+    check_unmasked("the array of proportions", proportions)
+    check_unmasked("the array of sizes", sizes)
     given, size = np.asarray(proportions, dtype=np.float64), np.asarray(sizes)
     if given.ndim not in (1, 2) or size.shape not in ((), given.shape[:-1]):
         raise BagError(

@@ -24,6 +24,7 @@ MOST_DIGITS = 6
 FEWEST_BAGS = 5  # whose mean sum tells rounding from a missing class
 CONSTANTS = (1.0, 100.0, 1000.0)  # that tables of proportions sum to
 SPREAD = 5.0  # standard deviations of that mean
+ALIKE = 0.1  # of a unit per class, by which shares of few counts may all be rounded down
 
 
 def digits_of(values: Floats) -> int:
@@ -85,7 +86,7 @@ def rescaled(
     tolerance = max(values.shape[1] * unit / 2 + 1e-9 * total, SUM_TOLERANCE * total)
     check_values(values, sizes, ids, classes, tolerance=tolerance, total=total)
     worst = int(np.abs(sums - total).argmax())
-    _check_mean(values, total, unit, f"bag {ids[worst]!r} to {sums[worst]:.8g}")
+    _check_mean(values / total, sizes, unit / total, f"bag {ids[worst]!r} to {sums[worst]:.8g}")
     off = np.abs(sums - total) > SUM_TOLERANCE * total
     if off.any():
         log.info(
@@ -115,16 +116,27 @@ def _constant(sums: Floats, allowed: float, constants: Sequence[float]) -> float
     return 0.0
 
 
-def _check_mean(values: Floats, total: float, unit: float, worst: str) -> None:
-    """Check that sums lie on both sides of the total, as those of rounded values do."""
-    distinct = np.unique(values, axis=0)  # equal bags are rounded alike
+def _check_mean(values: Floats, sizes: Ints, unit: float, worst: str) -> None:
+    """Check that sums lie on both sides of 1, as those of rounded values do.
+
+    Bags of one size are shares of the same few counts, which may all be rounded down: those that
+    whole counts explain are left out.
+    """
+    size = sizes[:, None]
+    counts = np.rint(values * size)
+    near = np.abs(counts - values * size) <= size * unit * (0.5 + 1e-6)
+    whole = near.all(axis=1) & (counts.sum(axis=1) == sizes) & (sizes * unit < 1)
+    distinct = np.unique(values[~whole], axis=0)  # equal bags are rounded alike
     n, n_classes = distinct.shape
-    short = total - distinct.sum(axis=1).mean()
+    if n < FEWEST_BAGS:
+        return
+    short = 1 - distinct.sum(axis=1).mean()
     zeros = (distinct == 0).sum() / n  # which are only ever rounded down
-    allowed = unit * (SPREAD * np.sqrt(n_classes / (12 * n)) + zeros / 2)
-    if n >= FEWEST_BAGS and short > max(allowed, SUM_TOLERANCE * total):
+    random, alike = SPREAD * np.sqrt(n_classes / (12 * n)), ALIKE * n_classes
+    allowed = unit * (random + alike + zeros / 2)
+    if short > max(allowed, SUM_TOLERANCE):
         raise BagError(
-            f"the proportions sum to {total - short:.8g} on average, and {worst}: rounding would "
-            f"miss {total:g} in both directions.",
+            f"the proportions of {count(n, 'bag')} sum to {1 - short:.8g} of the whole on average, "
+            f"and {worst}: rounding would miss it in both directions.",
             "Add the column of the missing class; if none is missing, divide each bag by its sum.",
         )

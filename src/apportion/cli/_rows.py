@@ -89,7 +89,8 @@ def _not_a_table(frame: pd.DataFrame, kept: pd.DataFrame, source: Source) -> Pie
     if source.images is not None:
         place, files = pd.factorize(frame[source.file])  # a file may stand in several bags
         table = pd.DataFrame({source.file: files, ALL: 0})
-        bags = read_images(source.images, table, file=source.file, size=source.size, **one_bag)
+        one_bag |= {"file": source.file, "size": source.size, "follow_links": source.follow_links}
+        bags = read_images(source.images, table, **one_bag)
         return Piece(frame, kept, (bags.x[place],))
     key = str(source.signal)
     one_bag |= {"signal": key, "order": source.order, "channels": source.channels}

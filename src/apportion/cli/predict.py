@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 __all__ = ["predict"]
 
 FORMATS = (".csv", ".parquet")
-OWN = ("bag", "names", "images", "size", "normalize")  # options of the data
+# Options of the run's data that hold for what is predicted as well.
+ALIKE = ("bag", "images", "file", "size", "follow_links", "signal", "order", "channels", "classes")
+OWN = ("bag", "names", "images", "size", "follow_links", "normalize")  # options of the data
 
 
 @takes(options_of(Source, "Data", OWN, dict.fromkeys(("bag", "images", "size"), "the run's")))
@@ -124,7 +126,17 @@ def _source_of(run: Run, given: dict[str, Any]) -> Source:
             "say how files become what it learned from.",
             "Predict in Python: Model.load takes the folder.",
         )
-    alike = ("bag", "images", "file", "size", "signal", "order", "channels", "classes")
+    alike = [
+        "bag",
+        "images",
+        "file",
+        "size",
+        "follow_links",
+        "signal",
+        "order",
+        "channels",
+        "classes",
+    ]
     own = {name: data[name] for name in alike if name in data}
     return Source.from_dict({**own, **given})
 

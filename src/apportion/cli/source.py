@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from apportion.cli.options import image_size, listed, options_of
-from apportion.errors import ConfigError, DataError, Option, Words, suggestion
+from apportion.errors import ConfigError, DataError, Option, Words, must_be, suggestion
 
 if TYPE_CHECKING:
     from apportion.bags.bags import Bags
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Source"]
 
 PATHS = ("rows", "proportions", "images")
+NEEDS = {"size": "images", "follow_links": "images", "order": "signal", "channels": "signal"}
 LISTS = ("channels", "classes", "exclude", "keep", "names", "size")
 
 
@@ -71,6 +72,8 @@ class Source:
         The column of their names in the folder.
     size : (height, width), optional
         Resize images to height x width, for example 64x64.
+    follow_links : bool
+        Read images outside the folder as well, by links or by '..' in their names.
     signal : str, optional
         The column that names each row's signal; the table then has one row per frame.
     order : str, optional
@@ -97,6 +100,7 @@ class Source:
     images: str | None = None
     file: str = "file"
     size: tuple[int, int] | None = None
+    follow_links: bool = False
     signal: str | None = None
     order: str | None = None
     channels: tuple[str, ...] = ()
@@ -108,7 +112,7 @@ class Source:
                 "rows are image files (images) and frames of signals (signal) at once.",
                 "Pass one of the two.",
             )
-        for name, needs in (("size", "images"), ("order", "signal"), ("channels", "signal")):
+        for name, needs in NEEDS.items():
             if getattr(self, name) and getattr(self, needs) is None:
                 also = ("Pass ", Option(needs, "…", needs.upper()), " as well.")
                 raise ConfigError(f"{name} is given, but no {needs}.", also)
@@ -163,6 +167,9 @@ class Source:
                 'Name the table, for example rows = "rows.csv". The configuration of a run that '
                 "was started in Python names none.",
             )
+        for option in fields(cls):
+            if option.name in given:
+                _check_type(option.name, str(option.type), given[option.name])
         for name in PATHS:
             if name in given and folder is not None:
                 given[name] = str(folder / Path(given[name]).expanduser())
@@ -238,7 +245,7 @@ class Source:
         }
         held_out = validation, seed
         if self.images is not None:
-            options |= {"file": self.file, "size": self.size}
+            options |= {"file": self.file, "size": self.size, "follow_links": self.follow_links}
             sets = read_image_sets(self.images, rows, *held_out, **options)
             return self._read(sets, table, validation)
         if self.signal is not None:
@@ -282,3 +289,18 @@ def _exclude(part: str | Option) -> str | Option:
     if isinstance(part, Option) and part.name == "columns":
         return Option("exclude", flag_value=part.flag_value)
     return part
+
+
+def _check_type(name: str, declared: str, value: Any) -> None:
+    """Check that a value of [data] is of the type that its option has."""
+    if declared.startswith("tuple"):
+        kind: type = int if "int" in declared else str
+        rule = f"a list of {'two whole numbers' if kind is int else 'texts'}"
+        right = isinstance(value, list | tuple) and all(type(item) is kind for item in value)
+        right = right and (kind is str or (len(value) == 2 and min(value) > 0))
+    elif declared == "bool":
+        rule, right = "true or false", isinstance(value, bool)
+    else:
+        rule, right = "a text", isinstance(value, str)
+    if not right:
+        raise must_be(f"{name} in [data]", rule, value)
