@@ -29,7 +29,7 @@ WHOLE = "an integer ≥ 1"
         ],
         *[
             (name, value, f"{WHOLE}, or None")
-            for name in ("bags_per_step", "patience", "threads")
+            for name in ("bags_per_step", "patience")
             for value in (0, -3, 2.0, True, "5")
         ],
         *[("seed", value, "an integer ≥ 0 and below 2**63") for value in (-1, 2**63, 1.0, None)],

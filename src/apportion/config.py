@@ -38,7 +38,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _integer(least: int, below: float = math.inf, words: str = "") -> Rule:
+def _integer(least: int, below: int = 2**63, words: str = "") -> Rule:
     def holds(value: Any) -> bool:
         return _is_number(value) and isinstance(value, int) and least <= value < below
 
@@ -63,10 +63,11 @@ def _is_text(value: Any) -> bool:
 
 
 def _texts(value: Any) -> bool:
-    return not _is_text(value) and all(map(_is_text, value))
+    return isinstance(value, list | tuple) and all(map(_is_text, value))
 
 
 ONE_OR_MORE = _integer(1)
+MOST_THREADS = 1024  # torch dies where there are far more
 
 
 def option(value: Any, rule: Rule) -> Any:
@@ -166,7 +167,9 @@ class TrainConfig:
     device_memory_gib: float | None = option(
         None, _or_none(_number("a number of GiB ≥ 0", 0, math.inf))
     )
-    threads: int | None = option(None, _or_none(ONE_OR_MORE))
+    threads: int | None = option(
+        None, _or_none(_integer(1, MOST_THREADS + 1, f" and at most {MOST_THREADS}"))
+    )
     checkpoint_every: int = option(1, ONE_OR_MORE)
 
     def __post_init__(self) -> None:
@@ -205,6 +208,8 @@ class TrainConfig:
     @classmethod
     def from_dict(cls, options: Mapping[str, Any]) -> TrainConfig:
         """Read options by name; an unknown name is an error."""
+        if not isinstance(options, Mapping):
+            raise must_be("the configuration", "options by name", options)
         known = [option.name for option in fields(cls)]
         for name in options:
             if name not in known:

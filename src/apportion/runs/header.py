@@ -139,11 +139,18 @@ def _checked_columns(read: Columns, saved: Any) -> Columns:
     return read
 
 
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("an entry is there twice")
+    return found
+
+
 def _checked(path: Path, found: Mapping[str, str], kind: str, remedy: str) -> dict[str, Any]:
     if KEY not in found:
         raise RunError(f"{path} was not saved by apportion.", remedy)
     try:
-        header: Any = json.loads(found[KEY])
+        header: Any = json.loads(found[KEY], object_pairs_hook=_once)
         version = header["format"] if isinstance(header, dict) else header
         if version != FORMAT_VERSION:
             raise RunError(
