@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Mapping
 from os import PathLike
 from pathlib import Path
@@ -61,14 +62,14 @@ def load_estimator(
         estimator.history_ = History(own["records"], best)
         n_features, names = own["n_features_in"], own["feature_names_in"]
         if n_features is not None:
-            if type(n_features) is not int or n_features < 1:
+            if type(n_features) is not int or not 1 <= n_features < 2**31:
                 raise ValueError(f"n_features_in is {n_features!r:.60}")
             estimator.n_features_in_ = n_features
         if names is not None:
             if not all(isinstance(name, str) for name in names) or len(names) != n_features:
                 raise ValueError(f"feature_names_in are {names!r:.60}")
             estimator.feature_names_in_ = np.array(names, dtype=object)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         problem = str(error).partition("\n")[0].rstrip(".")
         raise RunError(
             f"{path} lacks something that was saved: {type(error).__name__} {problem}.",
@@ -128,6 +129,7 @@ def _again(settings: Mapping[str, Any]) -> Any:
 RULES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "validation_fraction": ("from 0 to below 1", lambda v: type(v) in (int, float) and 0 <= v < 1),
     "random_state": ("an integer ≥ 0", lambda v: type(v) is int and 0 <= v < 2**63),
+    "eta": ("a number ≥ 0", lambda v: type(v) in (int, float) and 0 <= v < math.inf),
     "verbose": ("true or false", lambda v: isinstance(v, bool)),
 }
 

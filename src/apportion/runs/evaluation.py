@@ -9,6 +9,7 @@ sure of.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -142,6 +143,8 @@ def _read(arrays: Mapping[str, NDArray[Any]], of: str, n_classes: int) -> Evalua
     ids = json.loads(own["ids"].tobytes())
     if not _are_names(ids):
         raise TypeError(f"{of}.ids are {ids!r:.60}")
+    if own["ids"].dtype != np.uint8:
+        raise TypeError(f"{of}.ids is {own['ids'].dtype}")
     lengths = {"n": len(ids), "k": len(own["unsure.rows"]), "C": n_classes, "b": BINS, "3": 3}
     for name, (kind, axes) in ARRAYS.items():
         shape = tuple(lengths[axis] for axis in axes)
@@ -149,6 +152,8 @@ def _read(arrays: Mapping[str, NDArray[Any]], of: str, n_classes: int) -> Evalua
             raise ValueError(f"{of}.{name} is {own[name].dtype} of shape {own[name].shape}")
     x = tuple(own[f"unsure.x{number}"] for number in range(len(_under("unsure.x", own))))
     for number, part in enumerate(x):
+        if part.dtype.kind not in "fiub":
+            raise ValueError(f"{of}.unsure.x{number} is {part.dtype}")
         if len(part) != lengths["k"]:
             raise ValueError(f"{of}.unsure.x{number} has {len(part)} rows")
     if len({name in own for name in OF_TRUTH}) > 1:
@@ -169,7 +174,9 @@ def _read(arrays: Mapping[str, NDArray[Any]], of: str, n_classes: int) -> Evalua
 
 def _are_names(names: Any) -> bool:
     plain = bool | int | float | str
-    return isinstance(names, list) and all(isinstance(name, plain) for name in names)
+    if not isinstance(names, list) or not all(isinstance(name, plain) for name in names):
+        return False
+    return all(math.isfinite(name) for name in names if isinstance(name, float))
 
 
 def _under(prefix: str, arrays: Mapping[str, Any]) -> dict[str, Any]:

@@ -160,7 +160,7 @@ def _checked(path: Path, found: Mapping[str, str], kind: str, remedy: str) -> di
         if header["kind"] != kind:
             raise RunError(f"{path} holds another kind: {header['kind']}, not {kind}.", remedy)
         columns_of(header)
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError, OverflowError) as error:
         problem = str(error).partition("\n")[0].rstrip(".")
         raise RunError(f"{path} has a damaged header: {problem}.", remedy) from error
     return dict(header)
