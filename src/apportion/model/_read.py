@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -25,7 +26,7 @@ def checked_parts(parts: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], .
     """Check what one instance is."""
     try:
         checked = tuple(
-            {"shape": [*map(_length, part["shape"])], "dtype": np.dtype(part["dtype"]).name}
+            {"shape": [*map(_length, part["shape"])], "dtype": np.dtype(str(part["dtype"])).name}
             for part in parts
         )
         for part in checked:
@@ -76,7 +77,9 @@ def check_header(path: Path, header: Mapping[str, Any], remedy: str) -> None:
             raise TypeError(f"classes are {classes!r:.60}.")
         if len(set(classes)) < len(classes):
             raise TypeError("a class is named twice.")
-        if not (epoch is None or (type(epoch) is int and epoch >= 1)):
+        if any(isinstance(name, float) and not math.isfinite(name) for name in classes):
+            raise TypeError("a class is a number that is not finite.")
+        if not (epoch is None or (type(epoch) is int and 1 <= epoch < 2**53)):
             raise TypeError(f"epoch is {epoch!r:.60}.")
         parts, columns = checked_parts(header["parts"]), columns_of(header)
         if columns is not None:

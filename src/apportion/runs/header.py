@@ -139,11 +139,18 @@ def _checked_columns(read: Columns, saved: Any) -> Columns:
     return read
 
 
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("an entry is there twice")
+    return found
+
+
 def _checked(path: Path, found: Mapping[str, str], kind: str, remedy: str) -> dict[str, Any]:
     if KEY not in found:
         raise RunError(f"{path} was not saved by apportion.", remedy)
     try:
-        header: Any = json.loads(found[KEY])
+        header: Any = json.loads(found[KEY], object_pairs_hook=_once)
         version = header["format"] if isinstance(header, dict) else header
         if version != FORMAT_VERSION:
             raise RunError(
@@ -153,7 +160,7 @@ def _checked(path: Path, found: Mapping[str, str], kind: str, remedy: str) -> di
         if header["kind"] != kind:
             raise RunError(f"{path} holds another kind: {header['kind']}, not {kind}.", remedy)
         columns_of(header)
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError, OverflowError) as error:
         problem = str(error).partition("\n")[0].rstrip(".")
         raise RunError(f"{path} has a damaged header: {problem}.", remedy) from error
     return dict(header)

@@ -28,7 +28,8 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from apportion.errors import RunError, count, must_be
+from apportion.config import TrainConfig
+from apportion.errors import ConfigError, RunError, count, must_be
 from apportion.files import (
     UNFINISHED,
     append_line,
@@ -46,7 +47,7 @@ try:
 except ImportError:  # pragma: no cover - on Windows, where a file that is locked cannot be deleted
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["FORMAT_VERSION", "Run"]
+__all__ = ["FORMAT_VERSION", "Run", "check_records"]
 
 log = logging.getLogger("apportion")
 
@@ -142,20 +143,30 @@ class Run:
             found = there if self.folder.is_dir() else "does not exist"
             found = "is a file, not a folder" if self.folder.is_file() else found
             raise RunError(f"{self.folder} {found}.", remedy)
-        read = read_toml(self.config, RunError, remedy)
+        try:
+            read = read_toml(self.config, RunError, remedy)
+        except RecursionError as error:
+            raise RunError(f"{self.config} is nested too deeply.", remedy) from error
         version = read.get("format")
-        if isinstance(version, int) and version != FORMAT_VERSION:
+        if type(version) is int and version != FORMAT_VERSION:
             raise RunError(
                 f"{self.config} is of format version {version}; this apportion reads "
                 f"{FORMAT_VERSION}.",
                 "Use the version of apportion that wrote it.",
             )
-        try:
-            is_one = read["train"]["epochs"] >= 1 and "name" in read["method"]
-        except (KeyError, TypeError):
-            is_one = False
-        if not is_one or version is None:
+        sections = [name for name in ("train", "method") if name not in read]
+        sections += [n for n, v in read.items() if n != "format" and not isinstance(v, dict)]
+        if sections or type(version) is not int or "epochs" not in read["train"]:
             raise RunError(f"{self.config} is not the configuration of a run.", remedy)
+        try:
+            TrainConfig.from_dict(read["train"])
+            if not isinstance(name := read["method"].get("name"), str):
+                raise must_be("the name of the method", "a text", name)
+        except ConfigError as error:
+            problem = str(error).partition("\n")[0]
+            raise RunError(
+                f"{self.config} is not the configuration of a run: {problem}", remedy
+            ) from error
         return read
 
     @contextmanager
@@ -233,9 +244,7 @@ class Run:
             records = read_lines(self.log, RunError, remedy)
         except (OSError, RecursionError) as error:
             raise RunError(f"{self.log} cannot be read: {error}.", remedy) from error
-        for number, record in enumerate(records, start=1):
-            if (problem := _problem(record, number)) is not None:
-                raise RunError(f"{self.log} is damaged: line {number:,} {problem}.", remedy)
+        check_records(self.log, records, remedy)
         return records
 
     def rewind(self, n_records: int) -> None:
@@ -274,6 +283,13 @@ def _held(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def check_records(path: Path, records: Any, remedy: str) -> None:
+    """Check that records are those of the epochs 1, 2, …, one per line."""
+    for number, record in enumerate(records, start=1):
+        if (problem := _problem(record, number)) is not None:
+            raise RunError(f"{path} is damaged: line {number:,} {problem}.", remedy)
 
 
 def _problem(record: Any, epoch: int) -> str | None:

@@ -269,6 +269,8 @@ def _check_log(run: Run, records: list[dict[str, Any]], header: dict[str, Any]) 
             f"{run.log} has {len(records)} epochs, but the checkpoint {header['epoch']}.", remedy
         )
     errors = {r["epoch"]: r["valid_error"] for r in records if r.get("valid_error") is not None}
+    if len(errors) not in (0, len(records)):
+        raise RunError(f"{run.log} has the validation error of some epochs only.", remedy)
     best = min(errors, key=errors.__getitem__) if errors else None
     if (best, errors.get(best)) != (header["best_epoch"], header["best_error"]):
         raise RunError(

@@ -23,6 +23,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from apportion.bags.bags import Bags
+from apportion.config import MOST_THREADS
 from apportion.errors import RunError, count, listing
 from apportion.runs.header import RESTORE, metadata, opened, seal
 from apportion.runs.run import Run
@@ -44,7 +45,6 @@ Tensors = dict[str, Tensor]
 KIND = "checkpoint"
 SAMPLED_ROWS = 1024
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # the state of AdamW for each parameter
-MOST_THREADS = 1024  # torch dies where there are far more
 
 
 def save(run: Run, tensors: Mapping[str, Mapping[str, Tensor]], content: Mapping[str, Any]) -> None:
