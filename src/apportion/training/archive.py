@@ -69,6 +69,9 @@ class Archive:
         run, net = self.run, session.net
         groups = {name: tensors.get(name, {}) for name in GROUPS}
         _check_identity(run, header["identity"], self.identity)
+        for name, value in json.loads(json.dumps(_model_about(session))).items():
+            if header.get(name) != value:
+                raise RunError(f"{run.checkpoint} is damaged: {name} is of another run.", RESTORE)
         _check_groups(run, session, tensors, header)
         checkpoint.check_optimizer(
             run, net, session.optimizer, groups["optimizer"], header["trained"]
@@ -128,10 +131,7 @@ class Archive:
             "trained": checkpoint.stepped(session.net, session.optimizer),
             "identity": self.identity,
             "columns": None if train.columns is None else train.columns.to_dict(),
-            # For predictions by the weights so far, as of a model:
-            "classes": plain_names(train.classes),
-            "parts": describe_parts(train),
-            "recipe": getattr(session.net, "recipe", None),
+            **_model_about(session),
         }
         checkpoint.save(self.run, tensors, scalars)
 
@@ -259,6 +259,15 @@ def _check_groups(
             remedy="Pass a net like the one that it was started with.",
             finite=finite if like else (),
         )
+
+
+def _model_about(session: Session) -> dict[str, Any]:
+    """Return what a model's header says: a checkpoint is one too, that of the last epoch."""
+    return {
+        "classes": plain_names(session.train.classes),
+        "parts": describe_parts(session.train),
+        "recipe": getattr(session.net, "recipe", None),
+    }
 
 
 def _check_log(run: Run, records: list[dict[str, Any]], header: dict[str, Any]) -> None:
