@@ -1,8 +1,14 @@
-"""Makes tests in any folder import what other tests share, however pytest is called."""
+"""Makes tests in any folder import what other tests share, and properties take their time."""
 
 import sys
 from pathlib import Path
 
+from hypothesis import settings
+
 ROOT = str(Path(__file__).parents[1])
 if ROOT not in sys.path:
     sys.path.insert(0, ROOT)
+
+# Kernels are compiled in the first example of a test, and machines of two cores are busy.
+settings.register_profile("apportion", deadline=None)
+settings.load_profile("apportion")

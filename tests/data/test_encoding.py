@@ -389,9 +389,9 @@ def test_encoding_is_fast():
     for j in range(5):
         frame[f"t{j}"] = pd.Series(rng.choice(["a", "b", "c"], n))
     columns = learn_columns(frame)
-    start = time.perf_counter()
+    start = time.process_time()  # which does not count what others compute meanwhile
     encode(columns, frame)
-    assert time.perf_counter() - start < 1.5  # it takes a tenth of a second
+    assert time.process_time() - start < 1.5  # it takes a tenth of a second
 
 
 def test_small_differences_of_large_numbers_are_kept():
