@@ -257,14 +257,14 @@ class Model:
             ) from error
         made.eval()
         try:
-            model = cls(made, header["classes"], header["parts"], epoch=header["epoch"])
+            about = {"columns": columns_of(header), "epoch": header["epoch"], "device": device}
+            model = cls(made, header["classes"], header["parts"], **about)
             model.class_names()
             if not isinstance(model.epoch, int | None):
                 raise TypeError(f"epoch is {model.epoch!r}.")
         except (KeyError, TypeError, RunError) as error:
             problem = f"lacks {error}" if isinstance(error, KeyError) else str(error).split("\n")[0]
             raise RunError(f"{path} has a damaged header: {problem}", remedy) from error
-        model.columns, model.device = columns_of(header), device
         return model
 
     def to_onnx(self, path: str | PathLike[str], *, force: bool = False) -> Path:
