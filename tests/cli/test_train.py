@@ -12,6 +12,8 @@ import pytest
 from safetensors.numpy import load_file
 
 from apportion import Bags, Run, TrainConfig
+from apportion.cli.train import PLANNED
+from apportion.plan import WEIGHT_DECAY, held_out_share, make_plan
 from tests.cli.wards_on_disk import (
     QUICK,
     config_of,
@@ -391,3 +393,9 @@ def test_help_shows_every_default():
     shown = " ".join(run("train", "--help").stdout.replace("│", " ").split())
     assert re.search(r"--seed <int> [^-]*\[default: \(0\)\]", shown)
     assert re.search(r"--device <str> [^-]*\[default: \(auto\)\]", shown)
+
+
+def test_help_names_the_defaults_that_the_plan_has():
+    assert PLANNED["weight_decay"] == str(WEIGHT_DECAY)
+    longest = make_plan(Bags.from_rows(None, ["a"], {"a": [1.0]}), validation=held_out_share(1))
+    assert PLANNED["epochs"].startswith(f"{longest.epochs.value},")

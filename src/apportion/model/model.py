@@ -262,8 +262,8 @@ class Model:
         check_header(path, header, remedy)
         made = net_for(path, header, net, weights)
         made.load_state_dict(weights)
-        model = cls(made.eval(), header["classes"], header["parts"], epoch=header["epoch"])
-        model.columns, model.device = columns_of(header), device
+        about = {"columns": columns_of(header), "epoch": header["epoch"], "device": device}
+        model = cls(made.eval(), header["classes"], header["parts"], **about)
         return model
 
     def to_onnx(self, path: str | PathLike[str], *, force: bool = False) -> Path:

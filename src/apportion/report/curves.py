@@ -47,7 +47,7 @@ CURVES = {  # names in the log, and what they are called
     "Labels changed": {"changed": ""},
 }
 CAPTIONS = {
-    "Loss": "The mean over an epoch of what the method minimises. Losses of different methods "
+    "Loss": "The loss of the method, averaged over an epoch. Losses of different methods "
     "cannot be compared.",
     "Proportion error": "The share of a bag that is assigned to the wrong class: the total "
     "variation of given and predicted proportions, averaged over the bags.",
