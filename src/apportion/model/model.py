@@ -263,8 +263,7 @@ class Model:
         made = net_for(path, header, net, weights)
         made.load_state_dict(weights)
         about = {"columns": columns_of(header), "epoch": header["epoch"], "device": device}
-        model = cls(made.eval(), header["classes"], header["parts"], **about)
-        return model
+        return cls(made.eval(), header["classes"], header["parts"], **about)
 
     def to_onnx(self, path: str | PathLike[str], *, force: bool = False) -> Path:
         """Write the model as ONNX, with its normalisation: see `apportion.model.onnx`."""
