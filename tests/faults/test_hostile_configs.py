@@ -4,9 +4,10 @@ import pytest
 
 from apportion.config import TrainConfig
 from apportion.errors import ConfigError, RunError
-from apportion.runs.run import Run
+from apportion.runs.run import FORMAT_VERSION, Run
 
-HEAD = "format = 2\n\n[train]\nepochs = 3\n"
+FORMAT = f"format = {FORMAT_VERSION}\n"
+HEAD = f"{FORMAT}\n[train]\nepochs = 3\n"
 TAIL = '\n[method]\nname = "fpl"\n'
 COUNTS = ("epochs", "batch_size", "bags_per_step", "instances_per_pass", "patience", "threads",
           "checkpoint_every")  # fmt: skip
@@ -36,16 +37,16 @@ FILES = {
     "no TOML": "{",
     "keys twice": HEAD + "epochs = 4\n" + TAIL,
     "no method": HEAD,
-    "no train": "format = 2\n" + TAIL,
-    "no epochs": "format = 2\n[train]\nseed = 3\n" + TAIL,
+    "no train": FORMAT + TAIL,
+    "no epochs": f"{FORMAT}[train]\nseed = 3\n" + TAIL,
     "no format": HEAD.partition("\n")[2] + TAIL,
-    "format of a text": HEAD.replace("2", '"2"') + TAIL,
-    "format true": HEAD.replace("2", "true") + TAIL,
-    "format of a fraction": HEAD.replace("2", "2.0") + TAIL,
-    "format 99": HEAD.replace("2", "99") + TAIL,
-    "train is a number": "format = 2\ntrain = 3\n" + TAIL,
-    "train is a list": "format = 2\ntrain = [1]\n" + TAIL,
-    "method is a text": "format = 2\nmethod = 'fpl'\n[train]\nepochs = 3\n",
+    "format of a text": HEAD.replace(FORMAT, f'format = "{FORMAT_VERSION}"\n') + TAIL,
+    "format true": HEAD.replace(FORMAT, "format = true\n") + TAIL,
+    "format of a fraction": HEAD.replace(FORMAT, f"format = {FORMAT_VERSION}.0\n") + TAIL,
+    "format 99": HEAD.replace(FORMAT, "format = 99\n") + TAIL,
+    "train is a number": f"{FORMAT}train = 3\n" + TAIL,
+    "train is a list": f"{FORMAT}train = [1]\n" + TAIL,
+    "method is a text": f"{FORMAT}method = 'fpl'\n[train]\nepochs = 3\n",
     "name is a number": HEAD + "[method]\nname = 3\n",
     "no name": HEAD + "[method]\neta = 3\n",
     "data is a number": "data = 3\n" + HEAD + TAIL,

@@ -15,8 +15,9 @@ from apportion import Bags, TrainConfig, fit
 from apportion.errors import ConfigError, RunError
 from apportion.nets.build import build_net
 from apportion.report.build import write_report
-from apportion.runs.run import Run
+from apportion.runs.run import FORMAT_VERSION, Run
 
+FORMAT = f"format = {FORMAT_VERSION}\n"
 SOURCE = Path(__file__).parents[2] / "src"
 
 HOLD = """
@@ -313,9 +314,9 @@ def test_a_log_that_cannot_be_written_says_so(opened, monkeypatch):
     [
         (None, "is not a run folder: it has no config.toml"),
         ("[train", "is not valid TOML"),
-        ("format = 2", "is not the configuration of a run"),
-        ('format = 2\n[train]\nepochs = "3"\n[method]\nname = "x"', "is not the configuration"),
-        ('format = 2\n[train]\nepochs = 3\n[method]\nform = "x"', "is not the configuration"),
+        (FORMAT, "is not the configuration of a run"),
+        (f'{FORMAT}[train]\nepochs = "3"\n[method]\nname = "x"', "is not the configuration"),
+        (f'{FORMAT}[train]\nepochs = 3\n[method]\nform = "x"', "is not the configuration"),
         ('format = 1\n[train]\nepochs = 3\n[method]\nclass = "x"', "of format version 1"),
         ('format = 9\n[train]\nepochs = 3\n[method]\nname = "x"', "of format version 9"),
     ],
@@ -333,7 +334,7 @@ def test_settings_that_are_none_of_a_run_are_named(tmp_path, text, problem):
 def test_settings_are_those_of_the_file(tmp_path, entry):
     run = Run(tmp_path)
     run.config.write_text(
-        f'format = 2\n[train]\nepochs = 3\n[method]\n{entry} = "x"\n[data]\nrows = "é"'
+        f'{FORMAT}[train]\nepochs = 3\n[method]\n{entry} = "x"\n[data]\nrows = "é"'
     )
     assert run.settings()["data"] == {"rows": "é"}
 
