@@ -32,6 +32,7 @@ PLANNED = {
     "epochs": "100, fewer for large data",
     "batch_size": "a hundredth of the rows",
     "weight_decay": "0.1",
+    "threads": "1 where steps are small",
 }
 
 
