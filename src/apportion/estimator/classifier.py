@@ -269,6 +269,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         path: str | PathLike[str],
         *,
         net: nn.Module | Callable[[], nn.Module] | None = None,
+        last: bool = False,
         device: str = "auto",
     ) -> LLPClassifier:
         """Read a classifier that `save` wrote, or the model of a run.
@@ -282,10 +283,13 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         net : nn.Module or callable, optional
             A net like the one that was trained, or a function that makes one, if that was no net of
             this library: its weights are in the file, but how to build it is not.
+        last : bool
+            Whether to take the weights of the last checkpoint of a run, which may be unfinished,
+            instead of those of the selected epoch.
         device : str
             Where predictions are made.
         """
-        loaded: LLPClassifier = load_estimator(cls(device=device), path, net)
+        loaded: LLPClassifier = load_estimator(cls(device=device), path, net, last=last)
         return loaded
 
     # ------------------------------------------------------------------------------- settings
