@@ -68,7 +68,7 @@ def test_counts_labels_and_splits(tmp_path):
 @pytest.mark.parametrize(
     ("change", "problem", "remedy"),
     [
-        (lambda t: t.assign(no=t["no"] * 0.5), "sum to", "normalize"),
+        (lambda t: t.assign(no=t["no"] * 0.5), "sum to", "correct the values"),
         (lambda t: t.iloc[1:], "row 0 (counted from 0) is in bag '0'", "Add the bag to that table"),
         (lambda t: t.assign(yes=-t["yes"]), "yes -0.20", "proportions are 0 to 1"),
         (lambda t: t.assign(yes=["much"] * 20), "'much', which is not a number", "a column of"),
