@@ -248,7 +248,7 @@ def test_toml_comes_back(values):
     assert tomllib.loads(as_toml(values)) == values
 
 
-@pytest.mark.parametrize("content", [b"[train", b"\xff = 1", None])
+@pytest.mark.parametrize("content", [b"[train", b"\xff = 1", b"a=" + b"[" * 10**5, None])
 def test_a_file_that_is_no_toml_is_named(tmp_path, content):
     path = tmp_path / "a.toml"
     if content is not None:

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 
 from safetensors import SafetensorError
 
-from apportion.errors import ApportionError, ConfigError, DataError, Option
+from apportion.errors import ApportionError, ConfigError, DataError, Option, Words
 
 __all__ = [
     "append_line",
@@ -39,7 +39,7 @@ PASS_A_PATH = "Pass a path in an existing folder that you may write to and that 
 
 @contextmanager
 def writing(
-    path: Path, error: type[ApportionError] = DataError, remedy: str = PASS_A_PATH
+    path: Path, error: type[ApportionError] = DataError, remedy: Words = PASS_A_PATH
 ) -> Iterator[None]:
     """Turn errors of the operating system while a file is written into one that names the file."""
     try:
@@ -52,7 +52,7 @@ def writing(
 
 @contextmanager
 def replacing(
-    path: Path, error: type[ApportionError] = DataError, remedy: str = PASS_A_PATH
+    path: Path, error: type[ApportionError] = DataError, remedy: Words = PASS_A_PATH
 ) -> Iterator[Path]:
     """Yield a path to write to, and put what was written in the place of `path` in one step.
 
@@ -193,6 +193,8 @@ def parse_toml(
     """Read TOML that is in memory; an error calls it `what`."""
     try:
         return tomllib.loads(content if isinstance(content, str) else content.decode())
+    except RecursionError as cause:
+        raise error(f"{what} is nested too deeply.", remedy) from cause
     except ValueError as cause:
         raise error(f"{what} is not valid TOML: {cause}.", remedy) from cause
 

@@ -25,8 +25,7 @@ def test_an_error_names_the_bag_the_number_and_the_remedy():
         "bag 'ward-17' has 4 instances, but its proportions sum to 0.94 "
         "(they must sum to 1 ± 0.015).\n"
         "  none 0.00 · mild 0.25 · severe 0.69\n"
-        "  Add the column of the missing class, pass counts=True if these are counts, "
-        "or normalize=True to rescale."
+        "  Add the column of the missing class, or correct the values."
     )
 
 

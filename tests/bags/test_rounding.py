@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from apportion.bags.bags import Bags
+from apportion.bags.counts import counts_from_proportions
 from apportion.bags.rounding import digits_of
 from apportion.data.tables import read_table
 from apportion.errors import BagError
@@ -149,3 +150,44 @@ def test_digits_are_those_of_the_shortest_decimal():
         shortest = max(len(repr(float(v)).partition(".")[2]) for v in values if v % 1) if k else 0
         assert digits_of(values) == shortest == k
     assert digits_of(np.array([1 / 3, 0.5])) == 6
+
+
+def test_counts_and_fields_of_bags_follow_the_same_rule():
+    table = np.full((2, 3), 0.33)
+    assert counts_from_proportions(table, [6, 9]).tolist() == [[2, 2, 2], [3, 3, 3]]
+    made = Bags.from_rows(None, [0] * 6 + [1] * 9, np.full((2, 3), 1 / 3))
+    by_hand = Bags(None, made.index, made.offsets, table, made.counts, made.classes, made.ids)
+    np.testing.assert_allclose(by_hand.proportions, 1 / 3)
+    for wrong in (np.full((2, 3), 0.2), np.full((2, 3), 33.0)):
+        with pytest.raises(BagError, match="sum to"):
+            counts_from_proportions(wrong, [6, 9])
+        with pytest.raises(BagError, match="sum to"):
+            Bags(None, made.index, made.offsets, wrong, made.counts, made.classes, made.ids)
+
+
+def test_single_precision_hides_no_digits():
+    _, table = shares(30, 5, 2)
+    bags = Bags.from_rows(None, np.repeat(np.arange(30), 10), table.astype(np.float32))
+    np.testing.assert_allclose(bags.proportions.sum(axis=1), 1)
+    assert digits_of(np.array([0.33, 0.5], np.float32).astype(np.float64)) == 2
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_bag_without_any_share_is_an_error_however_coarse_the_digits():
+    table = np.full((2, 30), 0.1)
+    table[:, :20] = 0
+    table[1] = 0
+    with pytest.raises(BagError, match=r"bag 1 .* sum to 0 "):
+        Bags.from_rows(None, [0] * 10 + [1] * 10, table)
+
+
+def test_only_remedies_that_help_are_named():
+    ids = np.repeat(np.arange(3), 10)
+    short = np.array([[0.5, 0.44], [0.25, 0.75], [0.4, 0.6]])
+    for normalize in (False, True):
+        with pytest.raises(BagError, match=r"0\.94") as caught:
+            Bags.from_rows(None, ids, short, normalize=normalize)
+        assert not caught.value.names("normalize")
+    with pytest.raises(BagError, match="sum to") as caught:
+        Bags.from_rows(None, ids, np.array([[45.2, 54.8], [25, 75], [40, 60]]))
+    assert caught.value.names("normalize")

@@ -149,7 +149,7 @@ def test_held_out_bags_do_not_depend_on_the_order_of_the_table(tmp_path):
         ("classes", "yes"),
         ("exclude", "id"),
         ("exclude", [1]),
-        ("keep", "id"),
+        ("learn_anyway", "id"),
         ("names", {"a": "b"}),
         ("size", "64x64"),
         ("size", [64]),

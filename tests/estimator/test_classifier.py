@@ -492,6 +492,10 @@ def test_a_table_that_sums_to_neither_is_told_what_to_do():
     with pytest.raises(BagError) as caught:
         LLPClassifier().fit(X, bags=bags, proportions=table * 0.9)
     assert "sum to 0.9" in str(caught.value)
+    assert "missing class" in str(caught.value)
+    with pytest.raises(BagError) as caught:
+        LLPClassifier().fit(X, bags=bags, proportions=table * 100)
+    assert "sum to 100" in str(caught.value)
     assert "P.div(P.sum(axis=1), axis=0)" in str(caught.value)
     assert "normalize=True" not in str(caught.value)
 
@@ -538,10 +542,10 @@ def test_a_column_that_gives_the_truth_away_is_refused(as_frame):
     name = "flag" if as_frame else "1"
     rows = given if as_frame else given.to_numpy()
     with pytest.raises(
-        DataError, match=rf"column '{name}'.*\n.*LLPClassifier\(keep=\['{name}'\]\)"
+        DataError, match=rf"column '{name}'.*\n.*LLPClassifier\(learn_anyway=\['{name}'\]\)"
     ):
         LLPClassifier(epochs=1).fit(rows, bags=bags, proportions=table)
-    LLPClassifier(epochs=1, keep=[name]).fit(rows, bags=bags, proportions=table)
+    LLPClassifier(epochs=1, learn_anyway=[name]).fit(rows, bags=bags, proportions=table)
 
 
 def test_held_out_bags_do_not_depend_on_the_order_of_the_table():

@@ -245,3 +245,29 @@ def test_a_network_of_the_users_own_is_named(tmp_path):
     fit(nn.Linear(4, 2), bags, config=TrainConfig(epochs=1, device="cpu"), run=tmp_path)
     with pytest.raises(RunError, match="none of apportion's"):
         LLPClassifier.load(tmp_path)
+
+
+def test_an_unfinished_run_is_loaded_as_its_error_says(tmp_path):
+    frame, ids, y = rows()
+    columns = learn_columns(frame)
+    bags = Bags.from_rows(encode(columns, frame), ids, truth=y).with_rows(
+        encode(columns, frame), columns
+    )
+
+    def stop(record, _):
+        if record["epoch"] == 2:
+            raise KeyboardInterrupt
+
+    net, config = build_net("mlp", bags), TrainConfig(epochs=4, device="cpu")
+    with pytest.raises(KeyboardInterrupt):
+        fit(net, bags, bags, config=config, run=tmp_path / "run", on_epoch=stop)
+    with pytest.raises(RunError, match="Pass last=True"):
+        LLPClassifier.load(tmp_path / "run")
+    loaded = LLPClassifier.load(tmp_path / "run", last=True)
+    assert loaded.model_.epoch == loaded.history_.n_epochs == 2
+    assert loaded.predict(frame).shape == (60,)
+
+
+def test_columns_to_learn_from_anyway_come_back(tmp_path):
+    trained(learn_anyway=["town"]).save(tmp_path / "model.safetensors")
+    assert LLPClassifier.load(tmp_path / "model.safetensors").learn_anyway == ["town"]

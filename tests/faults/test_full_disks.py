@@ -141,6 +141,7 @@ def test_a_folder_on_a_disk_that_is_read_only(disk, tmp_path):
         ["train", *files, *QUICK, "--out", disk / "b"],
         ["train", *files, *QUICK, "--out", disk / "c" / "d"],
         ["predict", folder, tmp_path / "rows.csv", "--out", disk / "p.csv"],
+        ["report", folder],
         ["predict", folder, tmp_path / "rows.csv", "--last", "--out", tmp_path / "p.csv"],
     ):
         result = run(*command)

@@ -78,3 +78,14 @@ def test_the_command_line_predicts_by_them(tmp_path):
     assert "The weights are those after epoch 3." in result.stdout
     assert len(pd.read_csv(tmp_path / "p.csv")) == 400
     assert read_header(folder / "checkpoint.safetensors", "checkpoint")["classes"] == ["no", "yes"]
+
+
+def test_every_verb_that_names_last_takes_it(tmp_path):
+    folder = (train_in(tmp_path) / "a").rename(tmp_path / "my run")
+    for name in ("model", "last", "evaluation"):
+        (folder / f"{name}.safetensors").unlink()
+    command = ["export", folder, tmp_path / "model.onnx"]
+    result = run(*command)
+    assert "Pass --last to take the weights so far." in result.stderr
+    assert f"apportion train --resume '{folder}'" in result.stderr
+    assert run(*command, "--last").exit_code == 0

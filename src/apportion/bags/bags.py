@@ -104,7 +104,8 @@ class Bags:
             check_unmasked("x", part)
         n_rows = None if self.x is None else self.n_rows
         check_rows(self.index, self.offsets[1:], self.ids, n_rows)
-        check_values(self.proportions, self.sizes, self.ids, self.classes)
+        proportions = rescaled(self.proportions, self.sizes, self.ids, self.classes)
+        object.__setattr__(self, "proportions", proportions)
         check_values(self.counts, self.sizes, self.ids, self.classes, counts=True)
         if self.truth is not None:
             check_array("truth", self.truth, (total,), np.int64)

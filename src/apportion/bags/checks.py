@@ -89,7 +89,7 @@ def check_values(
     sums = values.sum(axis=1, where=valid)
     away = np.abs(sums - (sizes if counts else total))
     odd = ~valid.all(axis=1)
-    bad = odd | (away > (0 if counts else tolerance))
+    bad = odd | (away > 0 if counts else (away > tolerance) | (sums <= 0))
     if not bad.any():
         return
     i = int(odd.argmax() if odd.any() else away.argmax())
@@ -107,13 +107,15 @@ def check_values(
     else:
         within = f"{tolerance:.2g}".replace("e-0", "e-")
         problem += f"s sum to {sums[i]:.8g} (they must sum to {total:g} ± {within})"
-        remedy = (
-            "Add the column of the missing class, pass ",
-            Option("counts"),
-            " if these are counts, or ",
-            Option("normalize"),
-            " to rescale.",
-        )
+        remedy = "Add the column of the missing class, or correct the values."
+        if total == 1 and np.median(sums) > 1.5:  # percentages or counts, and not rescaled yet
+            remedy = (
+                "Add the column of the missing class, pass ",
+                Option("counts"),
+                " if these are counts, or ",
+                Option("normalize"),
+                " to rescale.",
+            )
     form = ".15g" if counts else ".2f"
     row = [f"{name} {value:{form}}" for name, value in zip(classes, values[i], strict=True)]
     raise BagError(f"{problem}{and_more(int(bad.sum()))}.", listing(row, " · "), remedy)

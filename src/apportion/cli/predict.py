@@ -126,18 +126,7 @@ def _source_of(run: Run, given: dict[str, Any]) -> Source:
             "say how files become what it learned from.",
             "Predict in Python: Model.load takes the folder.",
         )
-    alike = [
-        "bag",
-        "images",
-        "file",
-        "size",
-        "follow_links",
-        "signal",
-        "order",
-        "channels",
-        "classes",
-    ]
-    own = {name: data[name] for name in alike if name in data}
+    own = {name: data[name] for name in ALIKE if name in data}
     return Source.from_dict({**own, **given})
 
 
@@ -164,7 +153,7 @@ def _labels(
             f"model {', '.join(map(str, model.classes))}.",
             "Pass a table with one column for each class of the model.",
         )
-    own = Table(table.ids, model.classes, table.values[:, places])
+    own = Table(table.ids, model.classes, table.values[:, places], table.digits)
     bags = in_known_bags(piece.frame[source.bag].tolist(), own, normalize=wanted.normalize)
     labels = np.empty(len(likely), np.int64)
     labels[bags.index] = likeliest_labels(likely[bags.index], bags)

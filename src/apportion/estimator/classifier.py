@@ -81,10 +81,11 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     validation_fraction : float, optional
         The share of the bags that is held out, whole, to select the best epoch. By default a
         tenth, or none if that is fewer than five bags; the last epoch is then taken.
-    keep : list of column names, optional
+    learn_anyway : list of column names, optional
         Columns of X to learn from even if they give the truth away; those of an array are "0", "1"
         and so on. Others are refused if the numbers of their values meet the class counts exactly,
-        in 5 bags of 5 rows or more with differing proportions, and warned of if they nearly do.
+        in so many rows that it can be no accident (once in 10⁹ tables), and warned of if it can, or
+        if they nearly do.
     random_state : int, RandomState or None
         Determines held-out bags, weights, and everything else that is random.
     device : str
@@ -121,7 +122,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         learning_rate: float | None = None,
         weight_decay: float | None = None,
         validation_fraction: float | None = None,
-        keep: Sequence[str] | None = None,
+        learn_anyway: Sequence[str] | None = None,
         random_state: Any = None,
         device: str = "auto",
         verbose: bool | None = None,
@@ -134,7 +135,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.learning_rate = learning_rate
         self.weight_decay = weight_decay
         self.validation_fraction = validation_fraction
-        self.keep = keep
+        self.learn_anyway = learn_anyway
         self.random_state = random_state
         self.device = device
         self.verbose = verbose
@@ -185,7 +186,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             x, columns = encode_rows(rows, train.index)
             whole, train = whole.with_rows(x, columns), train.with_rows(x, columns)
             valid = None if valid is None else valid.with_rows(x, columns)
-            check_for_truth(train, self.keep or (), _leave_out)
+            check_for_truth(train, self.learn_anyway or (), _leave_out)
         options = {name: getattr(self, name) for name in OPTIONS} | {"seed": seed}
         given = {name: value for name, value in options.items() if value is not None}
         named = self.method if isinstance(self.method, str | None) else type(method).__name__
@@ -268,6 +269,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         path: str | PathLike[str],
         *,
         net: nn.Module | Callable[[], nn.Module] | None = None,
+        last: bool = False,
         device: str = "auto",
     ) -> LLPClassifier:
         """Read a classifier that `save` wrote, or the model of a run.
@@ -281,10 +283,13 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         net : nn.Module or callable, optional
             A net like the one that was trained, or a function that makes one, if that was no net of
             this library: its weights are in the file, but how to build it is not.
+        last : bool
+            Whether to take the weights of the last checkpoint of a run, which may be unfinished,
+            instead of those of the selected epoch.
         device : str
             Where predictions are made.
         """
-        loaded: LLPClassifier = load_estimator(cls(device=device), path, net)
+        loaded: LLPClassifier = load_estimator(cls(device=device), path, net, last=last)
         return loaded
 
     # ------------------------------------------------------------------------------- settings
@@ -370,7 +375,7 @@ def _known(
 
 
 def _leave_out(name: str) -> Words:
-    return f"Leave it out of X; or pass LLPClassifier(keep=[{name!r}]) to learn from it."
+    return f"Leave it out of X; or pass LLPClassifier(learn_anyway=[{name!r}]) to learn from it."
 
 
 def _seed(random_state: Any) -> int:

@@ -44,13 +44,17 @@ def save_estimator(estimator: Any, path: str | PathLike[str]) -> None:
 
 
 def load_estimator(
-    estimator: Any, path: str | PathLike[str], net: nn.Module | Callable[[], nn.Module] | None
+    estimator: Any,
+    path: str | PathLike[str],
+    net: nn.Module | Callable[[], nn.Module] | None,
+    *,
+    last: bool = False,
 ) -> Any:
     """Restore the saved state of an estimator, except its device."""
     path = Path(path)
-    model = Model.load(path, net=net, device=estimator.device)
+    model = Model.load(path, net=net, last=last, device=estimator.device)
     try:
-        own = _saved(path, model)
+        own = _saved(path, model, last=last)
         parameters = _read_parameters(own["parameters"])
         _check_parameters(parameters)
         estimator.set_params(**parameters)
@@ -66,7 +70,7 @@ def load_estimator(
                 raise ValueError(f"n_features_in is {n_features!r:.60}")
             estimator.n_features_in_ = n_features
         if names is not None:
-            if not all(isinstance(name, str) for name in names) or len(names) != n_features:
+            if not _are_texts(names) or len(names) != n_features:
                 raise ValueError(f"feature_names_in are {names!r:.60}")
             estimator.feature_names_in_ = np.array(names, dtype=object)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
@@ -82,18 +86,19 @@ def load_estimator(
     return estimator
 
 
-def _saved(path: Path, model: Model) -> dict[str, Any]:
+def _saved(path: Path, model: Model, *, last: bool) -> dict[str, Any]:
     """Return what was saved of an estimator, or what follows from the model of a run or a file."""
     own: dict[str, Any] = {} if path.is_dir() else read_header(path, "model").get("estimator", {})
     if own:
         return own
     records = Run(path).records() if path.is_dir() else []
+    records = records[: model.epoch] if last else records  # the log may be ahead of the checkpoint
     names = None if model.columns is None else list(model.columns.names)
     recipe = getattr(model.net, "recipe", None)
     return {
         "parameters": {} if recipe is None else {"model": recipe["net"]},
         "records": records,
-        "best_epoch": model.epoch if records and "valid_error" in records[-1] else None,
+        "best_epoch": None if last or "valid_error" not in (records or [{}])[-1] else model.epoch,
         "n_features_in": None if names is None else len(names),
         "feature_names_in": names,
     }
@@ -108,6 +113,8 @@ def _parameters(estimator: Any) -> dict[str, Any]:
         for name, value in given.items()
         if isinstance(value, PLAIN | np.generic)
     }
+    if given["learn_anyway"] is not None:
+        found["learn_anyway"] = list(map(str, given["learn_anyway"]))
     if "method" not in found:
         settings = describe(given["method"])
         if _again(settings) != (type(given["method"]), settings):
@@ -126,10 +133,15 @@ def _again(settings: Mapping[str, Any]) -> Any:
     return type(method), describe(method)
 
 
+def _are_texts(values: list[Any]) -> bool:
+    return all(isinstance(value, str) for value in values)
+
+
 RULES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "validation_fraction": ("from 0 to below 1", lambda v: type(v) in (int, float) and 0 <= v < 1),
     "random_state": ("an integer ≥ 0", lambda v: type(v) is int and 0 <= v < 2**63),
     "eta": ("a number ≥ 0", lambda v: type(v) in (int, float) and 0 <= v < math.inf),
+    "learn_anyway": ("a list of texts", lambda v: isinstance(v, list) and _are_texts(v)),
     "verbose": ("true or false", lambda v: isinstance(v, bool)),
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -55,7 +56,7 @@ def model_of(folder: Path, *, last: bool) -> Path:
     path = run.checkpoint if last else run.model
     if not path.is_file():
         in_python = f"fit with the same arguments and run={str(run.folder)!r}"
-        by_command = f"apportion train --resume {run.folder}"
+        by_command = f"apportion train --resume {shlex.quote(str(run.folder))}"
         so_far = ("Pass ", Option("last"), " to take the weights so far.")
         raise RunError(
             f"{run.folder} is not finished: {len(run.records())} of {settings['train']['epochs']} "

@@ -143,10 +143,7 @@ class Run:
             found = there if self.folder.is_dir() else "does not exist"
             found = "is a file, not a folder" if self.folder.is_file() else found
             raise RunError(f"{self.folder} {found}.", remedy)
-        try:
-            read = read_toml(self.config, RunError, remedy)
-        except RecursionError as error:
-            raise RunError(f"{self.config} is nested too deeply.", remedy) from error
+        read = read_toml(self.config, RunError, remedy)
         version = read.get("format")
         if type(version) is int and version != FORMAT_VERSION:
             raise RunError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -158,8 +159,8 @@ class Archive:
             if "data" in settings and "data" not in run.about:
                 raise RunError(
                     f"{run.folder} holds a run of apportion train, without a checkpoint yet.",
-                    f"Go on with it: apportion train --resume {run.folder}; or train in another "
-                    "folder.",
+                    f"Go on with it: apportion train --resume {shlex.quote(str(run.folder))}; or "
+                    "train in another folder.",
                 )
             allowed = TrainConfig.from_dict(settings["train"]).checkpoint_every
         if run.model.exists() or logged > allowed:
