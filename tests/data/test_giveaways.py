@@ -131,35 +131,6 @@ def test_four_bags_or_equal_proportions_are_no_evidence():
     assert _found(rows.assign(flag=truth), {bag: [5, 5] for bag in range(12)}) == []
 
 
-@pytest.mark.parametrize(("n_bags", "size"), [(5, 5), (5, 8), (6, 5)])
-def test_coins_that_meet_few_small_counts_are_not_refused(n_bags, size):
-    rng = np.random.default_rng(0)
-    ones = [size // 2 + bag % 2 for bag in range(n_bags)]  # which coins meet most often
-    table = {bag: [size - n, n] for bag, n in enumerate(ones)}
-    rows = pd.DataFrame(rng.integers(2, size=(n_bags * size, 5000)))
-    rows = rows.rename(columns=str).assign(bag=np.repeat(np.arange(n_bags), size))
-    sums = rows.groupby("bag").sum().to_numpy()
-    met = (sums == np.array(ones)[:, None]).all(axis=0) | (
-        sums == size - np.array(ones)[:, None]
-    ).all(axis=0)
-    assert met.sum() > 0
-    assert len(_found(rows, table)) == met.sum()
-    read_table(rows, bag="bag", proportions=table, counts=True)
-
-
-def test_the_truth_in_few_small_bags_is_warned_of(caplog):
-    rows, truth, table = people(5, 5)
-    read_table(rows.assign(flag=truth), bag="bag", proportions=table, counts=True)
-    assert "column 'flag' meets the class counts of 5 bags" in caplog.text
-
-
-def test_flags_in_remedies_can_be_pasted():
-    rows, truth, table = people()
-    with pytest.raises(DataError) as caught:
-        read_table(rows.assign(**{"my flag": truth}), bag="bag", proportions=table, counts=True)
-    assert "--learn-anyway 'my flag'" in caught.value.worded(lambda option: option.flag)
-
-
 def test_a_column_that_is_kept_must_be_there():
     rows, _, table = people()
     with pytest.raises(DataError, match="'agee'"):

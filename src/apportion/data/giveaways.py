@@ -6,19 +6,15 @@ the encoded columns, and the columns that say where values are missing.
 
 A column of few distinct values is compared in three ways: value by value with the classes, one to
 one; groups of values with the classes; and each value alone with each class, as in a column that
-tells one class from all others. All ask for 5 bags of 5 rows or more, whose proportions differ.
-
-A column that has nothing to do with the classes may meet few small counts by accident: one of two
-values meets those of 5 bags of 5 rows once in 1,000 tables. So a column is refused, and one that
-nearly meets the counts is warned of, only where an accident would happen less than once in 10⁹
-tables; elsewhere a column that meets them exactly is warned of. Most columns fail on a part of the
-bags, and only the others are read whole.
+tells one class from all others. The first two ask for 5 bags of 5 rows or more, whose proportions
+differ. The last has many chances to be met by accident, so it asks for bags in which that would
+happen once in 10⁹ tables. Most columns fail on a part of the bags, and only the others are read
+whole.
 """
 
 from __future__ import annotations
 
 import logging
-import shlex
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, NamedTuple
 
@@ -54,14 +50,8 @@ class Giveaway(NamedTuple):
     what: str  # the column, in words
     where: str  # the bags, in words
     off: float  # the share of the rows that are in another class; 0 if the counts are met exactly
-    certain: bool  # if this is no accident
 
     def __str__(self) -> str:
-        if not self.certain:
-            return (
-                f"{self.what} meets the class counts of {self.where} exactly. These are too few to "
-                "rule out an accident: leave it out if it gives the truth away."
-            )
         return (
             f"{self.what} nearly gives the truth away: its values meet the class counts of "
             f"{self.where}, except for {self.off:.2%} of the rows. Leave it out, unless it is "
@@ -84,8 +74,8 @@ def check_for_truth(
     Raises
     ------
     DataError
-        If the values of a column meet the counts of all bags exactly, and not by accident; if that
-        may be, or they nearly do, a warning is logged.
+        If the values of a column meet the counts of all bags exactly; if they nearly do, a warning
+        is logged.
     """
     unknown = [name for name in keep if bags.columns is None or name not in bags.columns.names]
     if unknown:
@@ -95,7 +85,7 @@ def check_for_truth(
         )
     found = [given for given in find_giveaways(bags) if given.name not in keep]
     for given in found:
-        if given.certain and not given.off:
+        if not given.off:
             problem = f"{given.what} meets the class counts of {given.where} exactly"
             words = (remedy or _remedy)(given.name)
             raise DataError(f"{problem}: it gives the truth away.", words)
@@ -104,14 +94,13 @@ def check_for_truth(
 
 
 def _remedy(name: str) -> Words:
-    quoted = shlex.quote(name)
     return (
         "Pass ",
-        Option("label", repr(name), quoted),
+        Option("label", repr(name), name),
         " if it is the truth, which is then used for accuracies alone; leave it out (",
-        Option("columns", "[…]", quoted),
+        Option("columns", "[…]", name),
         "); or pass ",
-        Option("learn_anyway", f"[{name!r}]", quoted),
+        Option("learn_anyway", f"[{name!r}]", name),
         " to learn from it.",
     )
 
@@ -132,22 +121,18 @@ def find_giveaways(bags: Bags) -> list[Giveaway]:
     places += [(1, j, name, f"column {name!r}") for j, name in enumerate(columns.categorical)]
     spread = large[np.linspace(0, len(large) - 1, min(len(large), 512)).astype(np.int64)]
     first = spread[: max(FIRST_BAGS, int((bags.sizes[spread].cumsum() <= FIRST_ROWS).sum()))]
-    near = {
-        place: found for place, found in _compared(bags, first, places) if found[0] <= 5 * NEARLY
-    }
+    near = {place: off for place, off in _compared(bags, first, places) if off <= 5 * NEARLY}
     if len(first) < len(large) and near:
         near = dict(_compared(bags, large, list(near)))
     return [
-        Giveaway(name, what, where, off, certain)
-        for (_, _, name, what), (off, certain) in near.items()
+        Giveaway(name, what, where, off)
+        for (_, _, name, what), off in near.items()
         if off <= NEARLY
     ]
 
 
-def _compared(
-    bags: Bags, chosen: Ints, places: list[Any]
-) -> Iterator[tuple[Any, tuple[float, bool]]]:
-    """Yield by what share of the rows columns of few values miss the counts; if no accident."""
+def _compared(bags: Bags, chosen: Ints, places: list[Any]) -> Iterator[tuple[Any, float]]:
+    """Yield the share of the rows by which each column of few values misses the counts."""
     counts = bags.counts[chosen]
     used = counts.sum(axis=0) > 0
     for place, values in _count_values(bags, chosen, places):
@@ -186,50 +171,43 @@ def _count_values(bags: Bags, chosen: Ints, places: list[Any]) -> Iterator[tuple
             yield place, np.stack(list(seen.values()), axis=1)
 
 
-def _off(values: Ints, counts: Ints, sizes: Ints) -> tuple[float, bool]:
-    """Return the share of the rows by which values miss the class counts at best, 1 if far.
-
-    And whether that can be no accident; where it can, only counts that are met exactly are near.
-    """
+def _off(values: Ints, counts: Ints, sizes: Ints) -> float:
+    """Return the share of the rows by which values miss the class counts, at best; 1 if far."""
     n_bags, n_classes = counts.shape
     n_values, n_rows = values.shape[1], int(sizes.sum())
     expected = sizes[:, None] * (counts.sum(axis=0) / n_rows)
     moved = np.abs(counts - expected).sum(axis=0)  # if all bags had the same proportions
-    together = _log_chance(counts, sizes)
-    best = (1.0, True)
+    best = 1.0
 
-    def offer(off: float, by_chance: float, log_chance: float) -> None:
+    def offer(off: float, by_chance: float) -> None:
         nonlocal best
-        certain = log_chance < CHANCE
-        if off <= OF_CHANCE * by_chance and (certain or not off):
-            best = min(best, (off / n_rows, certain), key=lambda found: (found[0], not found[1]))
+        if off <= OF_CHANCE * by_chance:
+            best = min(best, off / n_rows)
 
     pairs = np.abs(values[:, :, None] - counts[:, None, :]).sum(axis=0)  # (values, classes)
     if n_values >= n_classes:
         own, classes = linear_sum_assignment(pairs)
         others = int(values.sum()) - int(values[:, own].sum())
-        ways = gammaln(n_values + 1) - gammaln(n_values - n_classes + 1)
-        offer((int(pairs[own, classes].sum()) + others) / 2, moved.sum() / 2, together + ways)
+        offer((int(pairs[own, classes].sum()) + others) / 2, moved.sum() / 2)
     if n_values > n_classes and n_bags >= 2 * n_values:
         fitted = np.linalg.lstsq(values.astype(np.float64), counts.astype(np.float64))[0]
         grouped = values @ np.eye(n_classes, dtype=np.int64)[fitted.argmax(axis=1)]
-        ways = n_values * np.log(n_classes)
-        offer(float(np.abs(grouped - counts).sum()) / 2, moved.sum() / 2, together + ways)
-    if n_classes > 2:
-        for c in range(n_classes):
-            alone = np.stack([counts[:, c], sizes - counts[:, c]], axis=1)
-            chance = _log_chance(alone, sizes) + np.log(n_values * n_classes)
-            if chance < CHANCE:  # these are too many chances for a warning
-                offer(float(pairs[:, c].min()), moved[c], chance)
+        offer(float(np.abs(grouped - counts).sum()) / 2, moved.sum() / 2)
+    unlikely = _log_chance(counts, sizes) < CHANCE
+    if n_classes > 2 and unlikely.any():
+        least = pairs[:, unlikely].min(axis=0)
+        for off, by_chance in zip(least, moved[unlikely], strict=True):
+            offer(float(off), by_chance)
     return best
 
 
-def _log_chance(counts: Ints, sizes: Ints) -> float:
-    """Return the chance that rows which are drawn alike in all bags have these counts.
+def _log_chance(counts: Ints, sizes: Ints) -> NDArray[np.float64]:
+    """Return the chance that independent rows of the same overall shares have each class's counts.
 
-    That is the multinomial probability of all bags at their overall shares, as a logarithm: at no
-    other shares it is higher.
+    The binomial probabilities of all bags, as the logarithm of their product.
     """
-    share = counts.sum(axis=0) / sizes.sum()
-    ways = gammaln(sizes + 1).sum() - gammaln(counts + 1).sum()
-    return float(ways + xlogy(counts, share).sum())
+    share, n = counts.sum(axis=0) / sizes.sum(), sizes[:, None]
+    ways = gammaln(n + 1) - gammaln(counts + 1) - gammaln(n - counts + 1)
+    chance = ways + xlogy(counts, share) + xlogy(n - counts, 1 - share)
+    total: NDArray[np.float64] = chance.sum(axis=0)
+    return total

@@ -80,8 +80,8 @@ def read_table(
         default all but those of the bag and the label.
     learn_anyway : list of column names
         Columns to learn from even if they give the truth away. Others are refused if the numbers
-        of their values meet the class counts exactly, in so many rows that it can be no accident
-        (once in 10⁹ tables), and warned of if it can, or if they nearly do.
+        of their values meet the class counts exactly, in 5 bags of 5 rows or more with differing
+        proportions, and warned of if they nearly do.
     store : path, optional
         A new folder for the encoded rows. By default they stay in memory if they take no more than
         1 GiB, and otherwise go into a temporary folder, which is removed when they are not used

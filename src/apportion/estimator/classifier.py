@@ -84,8 +84,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     learn_anyway : list of column names, optional
         Columns of X to learn from even if they give the truth away; those of an array are "0", "1"
         and so on. Others are refused if the numbers of their values meet the class counts exactly,
-        in so many rows that it can be no accident (once in 10⁹ tables), and warned of if it can, or
-        if they nearly do.
+        in 5 bags of 5 rows or more with differing proportions, and warned of if they nearly do.
     random_state : int, RandomState or None
         Determines held-out bags, weights, and everything else that is random.
     device : str
