@@ -106,9 +106,9 @@ def test_the_truth_is_noticed_as_numbers_and_with_gaps(tmp_path):
         result = run(*verb, *files)
         assert result.exit_code == 1, result.output
         assert "column 'flag' meets the class counts of 20 bags" in result.stderr
-        for option in ("--label flag", "--exclude flag", "--learn-anyway flag"):
+        for option in ("--label flag", "--exclude flag", "--keep flag"):
             assert option in result.stderr
-    assert run("check", *files, "--learn-anyway", "flag").exit_code == 0
+    assert run("check", *files, "--keep", "flag").exit_code == 0
     assert run("check", *files, "--exclude", "flag").exit_code == 0
     frame["flag"] = frame["vote"].where(np.arange(400) % 80 > 0, "?")
     frame.drop(columns="vote").to_csv(tmp_path / "rows.csv", index=False)
@@ -116,7 +116,7 @@ def test_the_truth_is_noticed_as_numbers_and_with_gaps(tmp_path):
     assert result.exit_code == 0, result.output
     assert "column 'flag' nearly gives the truth away" in result.stdout
     assert "Apart from these warnings" in result.stdout
-    assert "nearly" not in run("check", *files, "--learn-anyway", "flag").output
+    assert "nearly" not in run("check", *files, "--keep", "flag").output
 
 
 def test_columns_of_the_proportions_that_are_no_classes(tmp_path):

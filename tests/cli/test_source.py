@@ -49,7 +49,7 @@ def test_images(tmp_path, truth):
     only = [names[5], names[0], names[5]]  # one of them in two bags
     notes = ["x", "y", "z"]
     pd.DataFrame({"picture": only, "note": notes}).to_csv(tmp_path / "new.csv", index=False)
-    predict = ["predict", tmp_path / "a", tmp_path / "new.csv", "--keep", "note", "--out"]
+    predict = ["predict", tmp_path / "a", tmp_path / "new.csv", "--copy", "note", "--out"]
     result = run(*predict, tmp_path / "p.csv")
     assert result.exit_code == 0, result.output
     found = pd.read_csv(tmp_path / "p.csv")
@@ -149,7 +149,7 @@ def test_held_out_bags_do_not_depend_on_the_order_of_the_table(tmp_path):
         ("classes", "yes"),
         ("exclude", "id"),
         ("exclude", [1]),
-        ("learn_anyway", "id"),
+        ("keep", "id"),
         ("names", {"a": "b"}),
         ("size", "64x64"),
         ("size", [64]),

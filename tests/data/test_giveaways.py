@@ -54,8 +54,8 @@ def test_the_truth_is_refused_in_every_disguise(tmp_path, disguise, form):
     for read in (read_table, read_sets):
         with pytest.raises(DataError, match=r"column 'flag'.* 12 bags .*truth") as caught:
             read(given, **options)
-        assert "learn_anyway=['flag']" in str(caught.value)
-        read(given, **options, learn_anyway=["flag"])
+        assert "keep=['flag']" in str(caught.value)
+        read(given, **options, keep=["flag"])
         read(given, **options, columns=["age"])
 
 
@@ -91,7 +91,7 @@ def test_what_is_nearly_the_truth_is_warned_of(caplog, n_classes):
     assert "'number'" in said[0]
     assert "'flag'" in said[1]
     caplog.clear()
-    read_table(frame, bag="bag", proportions=table, counts=True, learn_anyway=["flag", "number"])
+    read_table(frame, bag="bag", proportions=table, counts=True, keep=["flag", "number"])
     assert not [r for r in caplog.records if "truth away" in r.getMessage()]
 
 
@@ -134,7 +134,7 @@ def test_four_bags_or_equal_proportions_are_no_evidence():
 def test_a_column_that_is_kept_must_be_there():
     rows, _, table = people()
     with pytest.raises(DataError, match="'agee'"):
-        read_table(rows, bag="bag", proportions=table, counts=True, learn_anyway=["agee"])
+        read_table(rows, bag="bag", proportions=table, counts=True, keep=["agee"])
 
 
 def test_the_check_takes_a_fraction_of_encoding():

@@ -112,12 +112,10 @@ def test_classes_may_be_ordered_and_more_than_there_are():
 def test_counts_and_normalize_go_to_bags():
     rows, _ = wards()
     counted = pd.crosstab(rows["ward"], rows["sick"])
-    read = read_table(rows, bag="ward", proportions=counted, counts=True, learn_anyway=["sick"])
+    read = read_table(rows, bag="ward", proportions=counted, counts=True, keep=["sick"])
     assert read.counts.tolist() == counted.to_numpy().tolist()
     assert read.truth is None
-    doubled = read_table(
-        rows, bag="ward", proportions=2 * counted, normalize=True, learn_anyway="sick"
-    )
+    doubled = read_table(rows, bag="ward", proportions=2 * counted, normalize=True, keep="sick")
     assert doubled.counts.tolist() == counted.to_numpy().tolist()
     assert "sick" in columns_of(doubled).names
 
@@ -338,7 +336,7 @@ def test_a_column_of_a_csv_file_is_of_one_kind_in_all_of_it(tmp_path, small_piec
     codes = [*map(str, range(N - 2)), "4b", "007"]  # digits until near the end
     rows = rows.assign(code=codes, late=[None] * 50 + ["x"] * 10)
     path = saved(rows, tmp_path / "rows.csv")
-    columns = columns_of(read_table(path, bag="ward", proportions=table, learn_anyway=["sick"]))
+    columns = columns_of(read_table(path, bag="ward", proportions=table, keep=["sick"]))
     assert set(columns.categories["code"]) == set(codes)
     assert columns.categories["late"] == ("x",)
     assert "age" in columns.means

@@ -542,10 +542,10 @@ def test_a_column_that_gives_the_truth_away_is_refused(as_frame):
     name = "flag" if as_frame else "1"
     rows = given if as_frame else given.to_numpy()
     with pytest.raises(
-        DataError, match=rf"column '{name}'.*\n.*LLPClassifier\(learn_anyway=\['{name}'\]\)"
+        DataError, match=rf"column '{name}'.*\n.*LLPClassifier\(keep=\['{name}'\]\)"
     ):
         LLPClassifier(epochs=1).fit(rows, bags=bags, proportions=table)
-    LLPClassifier(epochs=1, learn_anyway=[name]).fit(rows, bags=bags, proportions=table)
+    LLPClassifier(epochs=1, keep=[name]).fit(rows, bags=bags, proportions=table)
 
 
 def test_held_out_bags_do_not_depend_on_the_order_of_the_table():

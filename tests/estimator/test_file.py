@@ -269,5 +269,5 @@ def test_an_unfinished_run_is_loaded_as_its_error_says(tmp_path):
 
 
 def test_columns_to_learn_from_anyway_come_back(tmp_path):
-    trained(learn_anyway=["town"]).save(tmp_path / "model.safetensors")
-    assert LLPClassifier.load(tmp_path / "model.safetensors").learn_anyway == ["town"]
+    trained(keep=["town"]).save(tmp_path / "model.safetensors")
+    assert LLPClassifier.load(tmp_path / "model.safetensors").keep == ["town"]

@@ -41,7 +41,7 @@ def predict(
     out: Annotated[
         Path, typer.Option(help="A .csv or .parquet file, with one line per row.")
     ] = Path("predictions.csv"),
-    keep: Annotated[
+    copy: Annotated[
         str | None,
         typer.Option(help="Columns of the rows to write as well, for example id,name."),
     ] = None,
@@ -69,7 +69,7 @@ def predict(
 
     With a column of ids beside them, and the accuracy where the truth is known:
 
-      apportion predict runs/a rows.csv --keep id --label income
+      apportion predict runs/a rows.csv --copy id --label income
 
     Where the proportions of bags are known, labels that meet them exactly:
 
@@ -86,7 +86,7 @@ def predict(
 
     given = {"rows": str(rows), **Source.given(options)}
     normalize = given.pop("normalize", False)
-    wanted = Wanted(str(rows), listed(keep) or (), label, proportions, normalize)
+    wanted = Wanted(str(rows), listed(copy) or (), label, proportions, normalize)
     _check_out(out, wanted, force=force)
     model = Model.load(run, last=last, device=device)
     source = _source_of(Run(run), given)
@@ -191,10 +191,10 @@ def _check_out(out: Path, wanted: Wanted, *, force: bool) -> None:
     for what, path in (("rows", wanted.rows), ("proportions", wanted.proportions)):
         if path is not None and os.path.realpath(path) == os.path.realpath(out):
             raise DataError(f"--out {out} would replace the {what} themselves.", "Pass another.")
-    for name in wanted.keep:
+    for name in wanted.copy:
         if name == "label" or name.startswith("probability_"):
             raise DataError(
-                f"--keep {name} has the name of a column of predictions.",
+                f"--copy {name} has the name of a column of predictions.",
                 "Rename the column, or leave it out.",
             )
 

@@ -26,7 +26,7 @@ __all__ = ["Source"]
 
 PATHS = ("rows", "proportions", "images")
 NEEDS = {"size": "images", "follow_links": "images", "order": "signal", "channels": "signal"}
-LISTS = ("channels", "classes", "exclude", "learn_anyway", "names", "size")
+LISTS = ("channels", "classes", "exclude", "keep", "names", "size")
 
 
 class Read(NamedTuple):
@@ -62,7 +62,7 @@ class Source:
         are counted in every bag.
     exclude : tuple of str
         Columns not to learn from, for example id,name.
-    learn_anyway : tuple of str
+    keep : tuple of str
         Columns to learn from even if they give the truth away.
     names : tuple of str
         The names of the columns, for a file without a header row, e.g. age,job,income.
@@ -95,7 +95,7 @@ class Source:
     normalize: bool = False
     label: str | None = None
     exclude: tuple[str, ...] = ()
-    learn_anyway: tuple[str, ...] = ()
+    keep: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     images: str | None = None
     file: str = "file"
@@ -116,9 +116,9 @@ class Source:
             if getattr(self, name) and getattr(self, needs) is None:
                 also = ("Pass ", Option(needs, "…", needs.upper()), " as well.")
                 raise ConfigError(f"{name} is given, but no {needs}.", also)
-        if self.learn_anyway and self.kind != "table":
+        if self.keep and self.kind != "table":
             raise ConfigError(
-                f"learn_anyway is given, but the rows are {self.kind}.",
+                f"keep is given, but the rows are {self.kind}.",
                 "Leave it out: it is for columns of a table.",
             )
         if self.exclude and self.kind == "images":
@@ -147,7 +147,7 @@ class Source:
         """Return the options of [data] among flags, in the types that it has."""
         known = {option.name for option in fields(Source)}
         found = {name: value for name, value in flags.items() if name in known}
-        for name in ("classes", "exclude", "learn_anyway", "names"):
+        for name in ("classes", "exclude", "keep", "names"):
             found[name] = listed(found.get(name))
         found["size"] = image_size(found.get("size"))
         return {name: value for name, value in found.items() if value not in (None, False)}
@@ -260,14 +260,14 @@ class Source:
         if columns is None:
             left_out = (self.bag, self.label, *self.exclude)
             chosen = [n for n in named(rows.names, rows.source) if n not in left_out]
-        options |= {"columns": chosen, "learn_anyway": self.learn_anyway}
+        options |= {"columns": chosen, "keep": self.keep}
         try:
             sets = read_sets(rows, validation=validation, seed=seed, **options)
         except DataError as error:
             if not error.names("columns"):  # which are no option here
                 raise
             remedy: Words = "Convert it to numbers or to text, or leave it out with --exclude."
-            if error.names("learn_anyway"):
+            if error.names("keep"):
                 remedy = tuple(map(_exclude, error.args[-1]))
             raise error.remedied(remedy) from error
         return self._read(sets, table, validation)

@@ -100,7 +100,7 @@ def _remedy(name: str) -> Words:
         " if it is the truth, which is then used for accuracies alone; leave it out (",
         Option("columns", "[…]", name),
         "); or pass ",
-        Option("learn_anyway", f"[{name!r}]", name),
+        Option("keep", f"[{name!r}]", name),
         " to learn from it.",
     )
 

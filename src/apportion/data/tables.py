@@ -50,7 +50,7 @@ def read_table(
     classes: Iterable[Hashable] | None = None,
     label: str | None = None,
     columns: Columns | Sequence[str] | None = None,
-    learn_anyway: Sequence[str] = (),
+    keep: Sequence[str] = (),
     store: str | os.PathLike[str] | None = None,
 ) -> Bags:
     """Read bags from a table of rows and a table of proportions.
@@ -78,7 +78,7 @@ def read_table(
     columns : Columns, or list of column names, optional
         Columns that were learned before, to be used as they are; or the columns to learn. By
         default all but those of the bag and the label.
-    learn_anyway : list of column names
+    keep : list of column names
         Columns to learn from even if they give the truth away. Others are refused if the numbers
         of their values meet the class counts exactly, in 5 bags of 5 rows or more with differing
         proportions, and warned of if they nearly do.
@@ -111,7 +111,7 @@ def read_table(
     >>> bags.x[3]
     array([45.,  1.], dtype=float32)
     """
-    table = _Reading(rows, bag, proportions, classes, label, columns, learn_anyway, store)
+    table = _Reading(rows, bag, proportions, classes, label, columns, keep, store)
     return table.read(counts, normalize, None)[0]
 
 
@@ -201,7 +201,7 @@ class _Reading:
         classes: Iterable[Hashable] | None = None,
         label: str | None = None,
         columns: Columns | Sequence[str] | None = None,
-        learn_anyway: Sequence[str] = (),
+        keep: Sequence[str] = (),
         store: str | os.PathLike[str] | None = None,
     ) -> None:
         bag, label = str(bag), None if label is None else str(label)
@@ -216,7 +216,7 @@ class _Reading:
                 f"neither proportions nor a label are given for {self.source.source}.",
                 "Pass a table of proportions, by bag.",
             )
-        self.learn_anyway = [learn_anyway] if isinstance(learn_anyway, str) else list(learn_anyway)
+        self.keep = [keep] if isinstance(keep, str) else list(keep)
         self.classes = None if classes is None else list(classes)
         self.table = None
         if proportions is not None:
@@ -285,7 +285,7 @@ class _Reading:
             whole = bags.with_rows((numbers, codes) if columns.categories else numbers, columns)
             if self.columns is None:
                 with naming(source.source):
-                    check_for_truth(whole if train is None else whole[train], self.learn_anyway)
+                    check_for_truth(whole if train is None else whole[train], self.keep)
         except BaseException:
             store.remove()
             raise

@@ -81,7 +81,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     validation_fraction : float, optional
         The share of the bags that is held out, whole, to select the best epoch. By default a
         tenth, or none if that is fewer than five bags; the last epoch is then taken.
-    learn_anyway : list of column names, optional
+    keep : list of column names, optional
         Columns of X to learn from even if they give the truth away; those of an array are "0", "1"
         and so on. Others are refused if the numbers of their values meet the class counts exactly,
         in 5 bags of 5 rows or more with differing proportions, and warned of if they nearly do.
@@ -121,7 +121,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         learning_rate: float | None = None,
         weight_decay: float | None = None,
         validation_fraction: float | None = None,
-        learn_anyway: Sequence[str] | None = None,
+        keep: Sequence[str] | None = None,
         random_state: Any = None,
         device: str = "auto",
         verbose: bool | None = None,
@@ -134,7 +134,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.learning_rate = learning_rate
         self.weight_decay = weight_decay
         self.validation_fraction = validation_fraction
-        self.learn_anyway = learn_anyway
+        self.keep = keep
         self.random_state = random_state
         self.device = device
         self.verbose = verbose
@@ -185,7 +185,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             x, columns = encode_rows(rows, train.index)
             whole, train = whole.with_rows(x, columns), train.with_rows(x, columns)
             valid = None if valid is None else valid.with_rows(x, columns)
-            check_for_truth(train, self.learn_anyway or (), _leave_out)
+            check_for_truth(train, self.keep or (), _leave_out)
         options = {name: getattr(self, name) for name in OPTIONS} | {"seed": seed}
         given = {name: value for name, value in options.items() if value is not None}
         named = self.method if isinstance(self.method, str | None) else type(method).__name__
@@ -374,7 +374,7 @@ def _known(
 
 
 def _leave_out(name: str) -> Words:
-    return f"Leave it out of X; or pass LLPClassifier(learn_anyway=[{name!r}]) to learn from it."
+    return f"Leave it out of X; or pass LLPClassifier(keep=[{name!r}]) to learn from it."
 
 
 def _seed(random_state: Any) -> int:

@@ -113,8 +113,8 @@ def _parameters(estimator: Any) -> dict[str, Any]:
         for name, value in given.items()
         if isinstance(value, PLAIN | np.generic)
     }
-    if given["learn_anyway"] is not None:
-        found["learn_anyway"] = list(map(str, given["learn_anyway"]))
+    if given["keep"] is not None:
+        found["keep"] = list(map(str, given["keep"]))
     if "method" not in found:
         settings = describe(given["method"])
         if _again(settings) != (type(given["method"]), settings):
@@ -141,7 +141,7 @@ RULES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "validation_fraction": ("from 0 to below 1", lambda v: type(v) in (int, float) and 0 <= v < 1),
     "random_state": ("an integer ≥ 0", lambda v: type(v) is int and 0 <= v < 2**63),
     "eta": ("a number ≥ 0", lambda v: type(v) in (int, float) and 0 <= v < math.inf),
-    "learn_anyway": ("a list of texts", lambda v: isinstance(v, list) and _are_texts(v)),
+    "keep": ("a list of texts", lambda v: isinstance(v, list) and _are_texts(v)),
     "verbose": ("true or false", lambda v: isinstance(v, bool)),
 }
 
