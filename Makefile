@@ -8,7 +8,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses=8 --d
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow test-all coverage lint format bench clean
+.PHONY: help install demo test test-slow test-all test-faults coverage lint format bench clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,6 +26,9 @@ test-slow: .venv/installed  ## only the slow tests
 
 test-all: .venv/installed  ## all tests
 	$(PYTEST) -m ""
+
+test-faults: .venv/installed  ## many kills through both doors, and a soak of 15 minutes
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "" -s tests/faults $(wildcard tests/fuzz)
 
 coverage: .venv/installed  ## all tests, with a report of the lines they miss
 	$(PYTEST) -m "" --cov --cov-report=term-missing

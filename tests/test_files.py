@@ -217,9 +217,18 @@ def test_lines_are_not_appended_through_a_link(tmp_path):
     outside, path = tmp_path / "outside", tmp_path / "log.jsonl"
     outside.write_text("")
     path.symlink_to(outside)
-    with pytest.raises(OSError, match="symbolic links"):
+    with pytest.raises(DataError, match=r"log\.jsonl is a link, and nothing is written through"):
         append_line(path, {"a": 1})
     assert outside.read_text() == ""
+
+
+def test_lines_are_not_appended_to_a_file_of_two_names(tmp_path):
+    outside, path = tmp_path / "outside", tmp_path / "log.jsonl"
+    outside.write_text('{"a": 1}\n')
+    path.hardlink_to(outside)
+    append_line(path, {"a": 2})
+    assert outside.read_text() == '{"a": 1}\n'
+    assert path.read_text() == '{"a": 1}\n{"a": 2}\n'
 
 
 # -------------------------------------------------------------------------------------------- TOML
@@ -239,7 +248,7 @@ def test_toml_comes_back(values):
     assert tomllib.loads(as_toml(values)) == values
 
 
-@pytest.mark.parametrize("content", [b"[train", b"\xff = 1", None])
+@pytest.mark.parametrize("content", [b"[train", b"\xff = 1", b"a=" + b"[" * 10**5, None])
 def test_a_file_that_is_no_toml_is_named(tmp_path, content):
     path = tmp_path / "a.toml"
     if content is not None:

@@ -9,6 +9,9 @@ def main() -> None:
         from apportion.cli.app import app
 
         app(prog_name="apportion")
+    except KeyboardInterrupt:  # while all this is imported: a verb handles it itself
+        sys.stderr.write("\napportion: stopped.\n")
+        sys.exit(130)
     except ModuleNotFoundError as error:
         module = error.name or ""
         if module.partition(".")[0] in ("", "apportion"):

@@ -38,7 +38,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _integer(least: int, below: float = math.inf, words: str = "") -> Rule:
+def _integer(least: int, below: int = 2**63, words: str = "") -> Rule:
     def holds(value: Any) -> bool:
         return _is_number(value) and isinstance(value, int) and least <= value < below
 
@@ -63,7 +63,7 @@ def _is_text(value: Any) -> bool:
 
 
 def _texts(value: Any) -> bool:
-    return not _is_text(value) and all(map(_is_text, value))
+    return isinstance(value, list | tuple) and all(map(_is_text, value))
 
 
 ONE_OR_MORE = _integer(1)
@@ -207,6 +207,8 @@ class TrainConfig:
     @classmethod
     def from_dict(cls, options: Mapping[str, Any]) -> TrainConfig:
         """Read options by name; an unknown name is an error."""
+        if not isinstance(options, Mapping):
+            raise must_be("the configuration", "options by name", options)
         known = [option.name for option in fields(cls)]
         for name in options:
             if name not in known:

@@ -9,20 +9,22 @@ from __future__ import annotations
 import glob
 import json
 import os
+import shutil
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from safetensors import SafetensorError
 
-from apportion.errors import ApportionError, ConfigError, DataError, Option
+from apportion.errors import ApportionError, ConfigError, DataError, Option, Words
 
 __all__ = [
     "append_line",
     "as_toml",
     "check_free",
+    "opened_itself",
     "parse_toml",
     "read_lines",
     "read_toml",
@@ -37,7 +39,7 @@ PASS_A_PATH = "Pass a path in an existing folder that you may write to and that 
 
 @contextmanager
 def writing(
-    path: Path, error: type[ApportionError] = DataError, remedy: str = PASS_A_PATH
+    path: Path, error: type[ApportionError] = DataError, remedy: Words = PASS_A_PATH
 ) -> Iterator[None]:
     """Turn errors of the operating system while a file is written into one that names the file."""
     try:
@@ -50,7 +52,7 @@ def writing(
 
 @contextmanager
 def replacing(
-    path: Path, error: type[ApportionError] = DataError, remedy: str = PASS_A_PATH
+    path: Path, error: type[ApportionError] = DataError, remedy: Words = PASS_A_PATH
 ) -> Iterator[Path]:
     """Yield a path to write to, and put what was written in the place of `path` in one step.
 
@@ -92,7 +94,8 @@ def _sync_folder(folder: Path) -> None:
 def remove_unfinished(path: Path) -> None:
     """Remove the unfinished files that a killed process has left beside a file."""
     for beside in path.parent.glob(f"{glob.escape(path.name)}.*{UNFINISHED}"):
-        beside.unlink(missing_ok=True)
+        if beside.is_symlink() or not beside.is_dir():  # which nothing here has written
+            beside.unlink(missing_ok=True)
 
 
 def check_free(path: Path, *, force: bool, error: type[ApportionError] = DataError) -> None:
@@ -106,13 +109,14 @@ def check_free(path: Path, *, force: bool, error: type[ApportionError] = DataErr
         )
 
 
-def append_line(path: Path, record: Mapping[str, Any]) -> None:
+def append_line(
+    path: Path, record: Mapping[str, Any], error: type[ApportionError] = DataError
+) -> None:
     """Append one JSON line and force it to the disk.
 
     An unfinished line before it, which a killed process may have left, is removed.
     """
-    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
-    with open(os.open(path, flags, 0o666), "r+b") as lines:  # noqa: PTH123 - a descriptor
+    with opened_itself(path, error) as lines:
         end = lines.seek(0, os.SEEK_END)
         if end and not _ends_with_newline(lines, end):
             lines.seek(0)
@@ -125,6 +129,23 @@ def append_line(path: Path, record: Mapping[str, Any]) -> None:
         lines.write((json.dumps(record, ensure_ascii=False) + "\n").encode())
         lines.flush()
         os.fsync(lines.fileno())
+
+
+def opened_itself(path: Path, error: type[ApportionError] = DataError) -> BinaryIO:
+    """Open a file to change it, and make it if it does not exist; never what a link leads to.
+
+    A file that has a second name elsewhere is replaced by a copy of it first.
+    """
+    if path.is_symlink():
+        raise error(
+            f"{path} is a link, and nothing is written through links.",
+            "Put the file itself in its place, or remove the link.",
+        )
+    if path.exists() and path.stat().st_nlink > 1:
+        with replacing(path) as beside:
+            shutil.copyfile(path, beside)
+    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+    return open(os.open(path, flags, 0o666), "r+b")  # noqa: PTH123 - a descriptor
 
 
 def _ends_with_newline(lines: Any, end: int) -> bool:
@@ -172,6 +193,8 @@ def parse_toml(
     """Read TOML that is in memory; an error calls it `what`."""
     try:
         return tomllib.loads(content if isinstance(content, str) else content.decode())
+    except RecursionError as cause:
+        raise error(f"{what} is nested too deeply.", remedy) from cause
     except ValueError as cause:
         raise error(f"{what} is not valid TOML: {cause}.", remedy) from cause
 

@@ -33,6 +33,7 @@ __all__ = [
 SHARE = 0.1  # of the bags, to select the epoch by
 FEWEST_HELD_OUT = 5  # bags: fewer select worse than taking the last epoch
 WEIGHT_DECAY = 0.1  # of AdamW
+FEWEST_SHARED = 2**18  # numbers in a step: cores that share fewer wait more than they work
 MOST_SEEN = 3e7  # instances that the net is shown in all epochs together
 
 METHOD = "fpl"
@@ -65,7 +66,7 @@ class Plan:
     batch_size    32 (about a hundredth of 600 instances, from 32 to 1,024)
     weight_decay  0.1 (the default of a plan)
     validation    0.0 (a tenth of 30 bags is fewer than 5, which select worse than the last epoch)
-    threads       auto (as torch is set)
+    threads       1 (steps of 32 rows × 3 columns are too small to share among cores)
     """
 
     net: Choice
@@ -131,6 +132,8 @@ def make_plan(
         return Choice(value, reason)
 
     n, kind = train.n_instances, kind_of_instances(train)
+    size_reason = f"about a hundredth of {n:,} instances, from 32 to 1,024"
+    batch_size = chosen("batch_size", _batch_size(n), size_reason)
     own_net = f"the instances are {'rows of a table' if kind == 'table' else kind}"
     return Plan(
         net=Choice(NET_OF_KIND[kind], own_net) if net is None else Choice(net, "given"),
@@ -138,12 +141,10 @@ def make_plan(
         if method is None
         else Choice(method, "given"),
         epochs=chosen("epochs", *_epochs(n)),
-        batch_size=chosen(
-            "batch_size", _batch_size(n), f"about a hundredth of {n:,} instances, from 32 to 1,024"
-        ),
+        batch_size=batch_size,
         weight_decay=chosen("weight_decay", WEIGHT_DECAY, "the default of a plan"),
         validation=validation,
-        threads=chosen("threads", "auto", "as torch is set"),
+        threads=chosen("threads", *_threads(train, kind, batch_size.value)),
     )
 
 
@@ -200,3 +201,11 @@ def _epochs(n_instances: int) -> tuple[int, str]:
     if epochs == 100:
         return epochs, "the default"
     return epochs, f"{n_instances:,} instances: fewer epochs show the net enough of them"
+
+
+def _threads(train: Bags, kind: str, batch_size: int) -> tuple[int | str, str]:
+    columns = 1 if train.x is None else sum(int(np.prod(part.shape[1:])) for part in train.parts)
+    if kind == "table" and batch_size * columns <= FEWEST_SHARED:
+        step = f"{batch_size:,} rows × {count(columns, 'column')}"
+        return 1, f"steps of {step} are too small to share among cores"
+    return "auto", "as torch is set"

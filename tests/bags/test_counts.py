@@ -94,7 +94,7 @@ def test_rows_do_not_influence_each_other():
 @pytest.mark.parametrize(
     ("proportions", "sizes", "message"),
     [
-        ([0.5, 0.6], 10, r"bag 0 has 10 instances, but its proportions sum to 1.1 "),
+        ([0.5, 0.7], 10, r"bag 0 has 10 instances, but its proportions sum to 1.2 "),
         ([[0.5, 0.5], [1.5, -0.5]], [1, 2], "bag 1 has 2 instances, but its proportion of class 1"),
         ([0.5, 0.5], -1, "bag 0 has a size of -1"),
         ([0.5, 0.5], 1.5, "bag 0 has a size of 1.5"),

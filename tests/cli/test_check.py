@@ -3,10 +3,11 @@
 import subprocess
 import sys
 
+import numpy as np
 import pandas as pd
 import pytest
 
-from tests.cli.wards_on_disk import ENVIRONMENT, proportions_of, run, voters, write
+from tests.cli.wards_on_disk import ENVIRONMENT, process, proportions_of, run, voters, write
 
 
 def test_it_tells_what_is_there_and_leaves_nothing(tmp_path, monkeypatch):
@@ -67,7 +68,7 @@ def test_counts_labels_and_splits(tmp_path):
 @pytest.mark.parametrize(
     ("change", "problem", "remedy"),
     [
-        (lambda t: t.assign(no=t["no"] * 0.5), "sum to", "normalize"),
+        (lambda t: t.assign(no=t["no"] * 0.5), "sum to", "correct the values"),
         (lambda t: t.iloc[1:], "row 0 (counted from 0) is in bag '0'", "Add the bag to that table"),
         (lambda t: t.assign(yes=-t["yes"]), "yes -0.20", "proportions are 0 to 1"),
         (lambda t: t.assign(yes=["much"] * 20), "'much', which is not a number", "a column of"),
@@ -94,6 +95,28 @@ def test_the_truth_among_the_columns_is_noticed(tmp_path):
     assert "--label vote" in result.stderr
     assert run(*arguments, "--label", "vote").exit_code == 0
     assert run(*arguments, "--exclude", "vote").exit_code == 0
+
+
+def test_the_truth_is_noticed_as_numbers_and_with_gaps(tmp_path):
+    files = write(tmp_path)
+    frame = voters()
+    frame["flag"] = (frame["vote"] == "yes").astype(int)
+    frame.drop(columns="vote").to_csv(tmp_path / "rows.csv", index=False)
+    for verb in (["check"], ["train", "--epochs", "1", "--out", tmp_path / "a"]):
+        result = run(*verb, *files)
+        assert result.exit_code == 1, result.output
+        assert "column 'flag' meets the class counts of 20 bags" in result.stderr
+        for option in ("--label flag", "--exclude flag", "--keep flag"):
+            assert option in result.stderr
+    assert run("check", *files, "--keep", "flag").exit_code == 0
+    assert run("check", *files, "--exclude", "flag").exit_code == 0
+    frame["flag"] = frame["vote"].where(np.arange(400) % 80 > 0, "?")
+    frame.drop(columns="vote").to_csv(tmp_path / "rows.csv", index=False)
+    result = run("check", *files)
+    assert result.exit_code == 0, result.output
+    assert "column 'flag' nearly gives the truth away" in result.stdout
+    assert "Apart from these warnings" in result.stdout
+    assert "nearly" not in run("check", *files, "--keep", "flag").output
 
 
 def test_columns_of_the_proportions_that_are_no_classes(tmp_path):
@@ -161,9 +184,22 @@ def test_a_column_of_text_in_the_proportions_is_answered_with_classes(tmp_path):
 def test_a_column_of_ids_is_doubted(tmp_path):
     files = write(tmp_path)
     result = run("check", *files)
-    assert "'id' has 400 different texts in 400 rows" in result.stdout
-    assert "--exclude id" in result.stdout
+    assert "'id' has 400 categories" in result.stdout
+    assert "--exclude leaves columns out" in result.stdout
     assert "Warning" not in run("check", *files, "--exclude", "id").stdout
+
+
+def test_each_warning_is_shown_once(tmp_path):
+    files = write(tmp_path)
+    frame = voters()
+    frame["flag"] = frame.pop("vote").where(np.arange(400) % 80 > 0, "?")
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    # In a process of its own: logging shows warnings by itself where nobody handles them.
+    ended = process("check", *files, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    output = ended.communicate()[0]
+    assert ended.returncode == 0, output
+    assert output.count("nearly gives the truth away") == 1
+    assert output.count("'id' has") == 1
 
 
 def test_the_end_of_a_pipe_is_no_mistake(tmp_path):

@@ -6,6 +6,7 @@ import pytest
 
 from apportion import LLPClassifier, Run, TrainConfig
 from apportion.runs.evaluation import read_evaluations
+from apportion.runs.run import FORMAT_VERSION
 from tests.cli.wards_on_disk import (
     QUICK,
     config_of,
@@ -207,7 +208,7 @@ def test_test_bags_need_no_labels(tmp_path):
 @pytest.mark.parametrize(
     ("before", "after", "problem"),
     [
-        ("format = 2", "format = 1", "another format"),
+        (f"format = {FORMAT_VERSION}", "format = 1", "another format"),
         ('kind = "table"', 'kind = "tabel"', "kind 'tabel'"),
         ("accumulate = true", 'accumulate = "yes"', "true or false"),
         ("epochs = 3", 'epochs = "3"', "epochs must be an integer ≥ 1; got '3'"),

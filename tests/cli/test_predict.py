@@ -40,17 +40,17 @@ def test_every_row_gets_its_label_and_probabilities(trained, out):
 
 
 def test_large_tables_go_piece_by_piece(trained, monkeypatch):
-    whole, _ = predicted(trained, trained / "rows.csv", "--keep", "id,ward", out="whole.csv")
+    whole, _ = predicted(trained, trained / "rows.csv", "--copy", "id,ward", out="whole.csv")
     monkeypatch.setattr(table_pieces, "MOST_ROWS", 7)
     monkeypatch.setattr(table_pieces, "CELLS", 35)
     for out in ("p.csv", "p.parquet"):
-        pieces, _ = predicted(trained, trained / "rows.csv", "--keep", "id,ward", out=out)
+        pieces, _ = predicted(trained, trained / "rows.csv", "--copy", "id,ward", out=out)
         assert pieces["id"].tolist() == [f"voter {i}" for i in range(400)]
         np.testing.assert_allclose(pieces.iloc[:, 3:], whole.iloc[:, 3:], atol=1e-6)
 
 
 def test_a_column_that_is_learned_from_can_be_kept(trained):
-    found, _ = predicted(trained, trained / "rows.csv", "--keep", "age,job")
+    found, _ = predicted(trained, trained / "rows.csv", "--copy", "age,job")
     pd.testing.assert_frame_equal(
         found[["age", "job"]], voters()[["age", "job"]], check_dtype=False
     )
@@ -81,11 +81,15 @@ def test_labels_that_meet_known_counts(trained):
     assert not (found["label"] == plain["label"]).all()
 
 
-def test_shares_that_are_rounded_can_be_rescaled(trained, tmp_path):
+def test_shares_that_are_rounded_need_no_option_and_percents_do(trained, tmp_path):
     table = pd.read_csv(trained / "wards.csv").round(1)
-    table.loc[0, "no"] = 0.7  # and 0.2 for yes: a tenth is missing
+    table.loc[0, ["no", "yes"]] = 0.7, 0.2
     table.to_csv(tmp_path / "rough.csv", index=False)
     arguments = ["predict", trained / "a", trained / "rows.csv", "--out", tmp_path / "p.csv"]
+    assert run(*arguments, "--proportions", tmp_path / "rough.csv", "--force").exit_code == 0
+    (tmp_path / "p.csv").unlink()
+    table[["no", "yes"]] = 100 * pd.read_csv(trained / "wards.csv")[["no", "yes"]].round(3)
+    table.to_csv(tmp_path / "rough.csv", index=False)
     result = run(*arguments, "--proportions", tmp_path / "rough.csv")
     assert result.exit_code == 1
     assert "--normalize" in result.stderr
@@ -102,7 +106,8 @@ def test_a_file_without_a_line_of_names(trained, tmp_path):
 def test_texts_of_digits_stay_texts_without_a_line_of_names(tmp_path):
     frame = voters().assign(job=lambda f: np.where(f["vote"] == "yes", "007", "x"))
     files = write(tmp_path, frame)
-    assert run("train", *files, *QUICK, "--out", tmp_path / "a").exit_code == 0
+    result = run("train", *files, *QUICK, "--keep", "job", "--out", tmp_path / "a")
+    assert result.exit_code == 0, result.output
     some = frame[frame["job"] == "007"][["age", "job"]]
     some.to_csv(tmp_path / "with.csv", index=False)
     some.to_csv(tmp_path / "without.csv", index=False, header=False)
@@ -120,7 +125,7 @@ def test_kept_cells_are_those_of_the_file(trained, tmp_path, monkeypatch):
     frame.to_parquet(tmp_path / "rows.parquet")
     frame.to_csv(tmp_path / "rows.csv", index=False)
     for form in ("parquet", "csv"):
-        given = [tmp_path / f"rows.{form}", "--keep", "key,name,age"]
+        given = [tmp_path / f"rows.{form}", "--copy", "key,name,age"]
         path = trained / "kept.parquet"
         predicted(trained, *given, out=path.name)
         found = pd.read_parquet(path, dtype_backend="pyarrow")
@@ -178,8 +183,8 @@ def test_classes_are_found_however_their_numbers_are_written(tmp_path):
             "'age' held numbers when it was learned, but holds text now",
             "Convert it to numbers",
         ),
-        (["a", "rows.csv", "--keep", "nme"], "no column 'nme'", "Known: "),
-        (["a", "labelled.csv", "--keep", "label"], "the name of a column of predictions", "Rename"),
+        (["a", "rows.csv", "--copy", "nme"], "no column 'nme'", "Known: "),
+        (["a", "labelled.csv", "--copy", "label"], "the name of a column of predictions", "Rename"),
         (["a", "rows.csv", "--label", "job"], "none of the classes", "Known: no, yes"),
         (["a", "dots.csv", "--label", "vote"], "has 'no.'", "Did you mean 'no'?"),
         (["a", "nothing.csv"], "nothing.csv has 0 rows", "with rows"),

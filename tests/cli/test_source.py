@@ -1,13 +1,17 @@
 """Images and signals from files to predictions, by commands alone."""
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
 
+from apportion.cli.source import Source
+from apportion.errors import ConfigError
 from apportion.runs.evaluation import read_evaluations
 from apportion.runs.run import Run
-from tests.cli.wards_on_disk import run
+from tests.cli.wards_on_disk import proportions_of, run, voters, write
 
 QUICK = ["--epochs", "1", "--threads", "1", "--device", "cpu"]
 
@@ -45,7 +49,7 @@ def test_images(tmp_path, truth):
     only = [names[5], names[0], names[5]]  # one of them in two bags
     notes = ["x", "y", "z"]
     pd.DataFrame({"picture": only, "note": notes}).to_csv(tmp_path / "new.csv", index=False)
-    predict = ["predict", tmp_path / "a", tmp_path / "new.csv", "--keep", "note", "--out"]
+    predict = ["predict", tmp_path / "a", tmp_path / "new.csv", "--copy", "note", "--out"]
     result = run(*predict, tmp_path / "p.csv")
     assert result.exit_code == 0, result.output
     found = pd.read_csv(tmp_path / "p.csv")
@@ -117,3 +121,71 @@ def test_signals_with_their_truth(tmp_path, truth):
     assert result.exit_code == 0, result.output
     right = np.mean(pd.read_csv(tmp_path / "p.csv")["label"] == truth["bright"])
     assert f"Accuracy: {right:.2%}" in result.stdout
+
+
+def test_held_out_bags_do_not_depend_on_the_order_of_the_table(tmp_path):
+    rows, _, _, _, table = map(str, write(tmp_path))
+    found = []
+    for seed in range(3):
+        proportions_of(voters()).sample(frac=1, random_state=seed).to_csv(table, index=False)
+        source = Source(rows, bag="ward", proportions=table, exclude=("id",))
+        found.append({name: set(own.ids) for name, own in source.read(None, 0.3, 7).sets.items()})
+    assert found[0] == found[1] == found[2]
+    assert len(found[0]["valid"]) == 6
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("counts", "false"),
+        ("counts", 1),
+        ("normalize", "no"),
+        ("follow_links", "true"),
+        ("rows", 3),
+        ("rows", ["a.csv"]),
+        ("bag", True),
+        ("proportions", ["wards.csv"]),
+        ("label", 7),
+        ("classes", "yes"),
+        ("exclude", "id"),
+        ("exclude", [1]),
+        ("keep", "id"),
+        ("names", {"a": "b"}),
+        ("size", "64x64"),
+        ("size", [64]),
+        ("size", [64, "64"]),
+        ("size", [64, 0]),
+        ("size", [True, True]),
+        ("images", False),
+    ],
+)
+def test_types_in_a_configuration_are_checked(option, value):
+    given = {"rows": "rows.csv", option: value}
+    with pytest.raises(ConfigError, match=rf"^{option} in \[data\] must be .*; got "):
+        Source.from_dict(given, Path("/somewhere"))
+
+
+def test_what_a_source_writes_it_reads_again():
+    source = Source(
+        "r.csv", images="i", size=(4, 5), classes=("a",), counts=True, follow_links=True
+    )
+    assert Source.from_dict(source.to_dict()) == source
+    assert Source.from_dict({"rows": "r.csv", "counts": False, "exclude": []}) == Source("r.csv")
+
+
+def test_links_out_of_the_folder_need_an_option(tmp_path, truth):
+    (tmp_path / "images").mkdir()
+    names = [f"{i}.png" for i in range(24)]
+    for name, bright in zip(names, truth["bright"], strict=True):
+        Image.new("L", (8, 8), 200 * bright).save(tmp_path / "images" / name)
+    (tmp_path / "images/3.png").replace(tmp_path / "3.png")
+    (tmp_path / "images/3.png").symlink_to(tmp_path / "3.png")
+    truth.assign(file=names)[["file", "bag"]].to_csv(tmp_path / "files.csv", index=False)
+    files = [tmp_path / "files.csv", "--images", tmp_path / "images"]
+    files += write_proportions(tmp_path, truth)
+    result = run("check", *files)
+    assert result.exit_code == 1
+    assert "'3.png' (row 3" in result.stderr
+    assert "--follow-links" in result.stderr
+    result = run("check", *files, "--follow-links")
+    assert result.exit_code == 0, result.output

@@ -1,6 +1,7 @@
 """`apportion train` at work: in folders where nothing is lost, stopped and resumed."""
 
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -244,9 +245,105 @@ def test_what_was_set_aside_before_is_never_touched(tmp_path):
     assert run("train", *files, *QUICK, "--out", tmp_path / "a").exit_code == 0
     result = run("train", *files, *QUICK, "--out", tmp_path / "a", "--force")
     assert result.exit_code == 1
-    assert "a.replaced holds a run" in result.stderr
+    assert "a.replaced is in the way" in result.stderr
     assert (tmp_path / "a" / "model.safetensors").exists()
     assert (tmp_path / "a.replaced" / "thesis.txt").exists()
+
+
+# ----------------------------------------------------------------------- what a kill has left
+
+
+def bytes_of(folder):
+    """All files of a run but the log, whose times differ."""
+    return {p.name: p.read_bytes() for p in folder.iterdir() if p.name not in ("lock", "log.jsonl")}
+
+
+def killed_before_its_first_checkpoint(folder):
+    """Leave of a run what there is when it is killed in its first epoch."""
+    for path in folder.iterdir():
+        if path.name != "config.toml":
+            path.unlink()
+
+
+def test_a_folder_without_a_run_is_as_good_as_none(trained, tmp_path):
+    (tmp_path / "a").mkdir()
+    for name in ("lock", "config.toml.77.new", "checkpoint.safetensors.78.new"):
+        (tmp_path / "a" / name).write_text("half")
+    result = run("train", "--resume", tmp_path / "a")
+    assert result.exit_code == 1
+    assert "was stopped before config.toml was written" in result.stderr
+    assert f"--out {tmp_path / 'a'}" in result.stderr  # the command that works
+    result = run("train", *write(tmp_path), *QUICK, "--out", tmp_path / "a")
+    assert result.exit_code == 0, result.output
+
+
+def test_going_on_before_the_first_checkpoint_loses_nothing(tmp_path):
+    folder = train_in(tmp_path) / "a"
+    before = bytes_of(folder)
+    killed_before_its_first_checkpoint(folder)
+    result = run("train", "--resume", folder)
+    assert result.exit_code == 0, result.output
+    assert bytes_of(folder) == before
+
+
+def test_a_run_set_aside_is_put_back_if_its_replacement_never_began(tmp_path):
+    folder = train_in(tmp_path) / "a"
+    before = bytes_of(folder)
+    files = ["train", *write(tmp_path), *QUICK, "--out", folder]
+    for remains, command in (
+        ((), ["train", "--resume", folder]),
+        (("lock",), files),
+        (("lock", "config.toml.9.new"), ["train", "--resume", folder]),
+    ):
+        folder.rename(tmp_path / "a.replaced")
+        for name in remains:
+            folder.mkdir(exist_ok=True)
+            (folder / name).touch()
+        result = run(*command)
+        assert f"Put back {folder}" in result.stderr
+        assert bytes_of(folder) == before
+        assert not (tmp_path / "a.replaced").exists()
+        assert ("is finished" in result.stdout) or ("holds a run already" in result.stderr)
+
+
+@pytest.mark.parametrize("how", ["resume", "force", "failing force"])
+def test_a_run_set_aside_stays_until_its_replacement_is_finished(tmp_path, how):
+    folder, aside = train_in(tmp_path) / "a", tmp_path / "a.replaced"
+    before = bytes_of(folder)
+    files = ["train", *write(tmp_path), *QUICK, "--out", folder, "--force"]
+    shutil.copytree(folder, aside)
+    killed_before_its_first_checkpoint(folder)
+    if how == "resume":
+        result = run("train", "--resume", folder)
+        assert f"Removed {aside}" in result.stderr
+    elif how == "force":
+        result = run(*files, "--seed", "5")
+        assert f"the one before it is in {aside}" in result.stderr
+        assert config_of(folder)["train"]["seed"] == 5
+    else:
+        result = run(*files, "--learning-rate", "9e5")
+    assert result.exit_code == (how == "failing force"), result.output
+    assert not aside.exists()
+    assert (bytes_of(folder) == before) == (how != "force")
+
+
+def test_a_finished_replacement_removes_what_it_replaced(tmp_path):
+    folder, aside = train_in(tmp_path) / "a", tmp_path / "a.replaced"
+    shutil.copytree(folder, aside)
+    (aside / "config.toml").unlink()  # it was killed while removing it
+    assert "is finished" in run("train", "--resume", folder).stdout
+    assert not aside.exists()
+
+
+def test_names_of_runs_set_aside_and_no_names_are_refused(tmp_path):
+    files = write(tmp_path)
+    result = run("train", *files, *QUICK, "--out", tmp_path / "a.replaced")
+    assert result.exit_code == 1
+    assert "has the name of a run set aside" in result.stderr
+    for option in ("--out", "--resume"):
+        result = run("train", *files, *QUICK, option, "")
+        assert result.exit_code == 2
+        assert "Invalid value" in result.stderr
 
 
 def test_folders_by_another_name(tmp_path, monkeypatch):

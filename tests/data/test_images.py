@@ -2,7 +2,10 @@
 
 import gc
 import logging
+import struct
 import tempfile
+import tracemalloc
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -370,3 +373,53 @@ def test_images_of_more_than_8_bits_are_refused(tmp_path):
         DataError, match=r"^'deep/c.png' \(row 2 .* more than 8 bits per pixel \(mode I"
     ):
         read_images(tmp_path, table, proportions=SHARES)
+
+
+# ------------------------------------------------------------------------------- links and sizes
+
+
+@pytest.mark.parametrize("how", ["file", "folder", "dots"])
+def test_images_that_leave_their_folder_are_refused(tmp_path, how):
+    folder, other = tmp_path / "images", tmp_path / "images-other"
+    table = filled(folder)
+    save(other, "x.png", pixels(9))
+    name = {"file": "x.png", "folder": "linked/x.png", "dots": "../images-other/x.png"}[how]
+    if how == "file":
+        (folder / "x.png").symlink_to(other / "x.png")
+    if how == "folder":
+        (folder / "linked").symlink_to(other)
+    table.loc[1, "file"] = name
+    with pytest.raises(DataError, match=r"x\.png' .*row 1(.|\n)*follow_links=True"):
+        read_images(folder, table, proportions=SHARES)
+    read = read_images(folder, table, proportions=SHARES, follow_links=True)
+    assert (read.x[1] == pixels(9).transpose(2, 0, 1)).all()
+
+
+def test_links_within_the_folder_and_a_folder_that_is_a_link_are_followed(tmp_path):
+    table = filled(tmp_path / "images")
+    (tmp_path / "images/x.png").symlink_to("deep/b.png")
+    (tmp_path / "here").symlink_to(tmp_path / "images")
+    table.loc[1, "file"] = "x.png"
+    read = read_images(tmp_path / "here", table, proportions=SHARES)
+    assert (read.x[1] == read.x[0]).all()
+
+
+def test_a_huge_image_is_refused_by_its_header(tmp_path):
+    table = filled(tmp_path)
+    line = b"\0" + bytes(13_000 // 8)
+    chunks = [
+        (b"IHDR", struct.pack(">IIBBBBB", 13_000, 13_000, 1, 0, 0, 0, 0)),
+        (b"IDAT", zlib.compress(line * 13_000)),
+        (b"IEND", b""),
+    ]
+    packed = (
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in chunks
+    )
+    (tmp_path / "deep/c.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(packed))
+    tracemalloc.start()
+    said = r"'deep/c\.png' \(row 2 .* 13,000 × 13,000 .* 67,108,864 pixels"
+    with pytest.raises(DataError, match=said):
+        read_images(tmp_path, table, proportions=SHARES, size=(8, 8))
+    assert tracemalloc.get_traced_memory()[1] < 5e7
+    tracemalloc.stop()

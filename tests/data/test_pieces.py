@@ -140,3 +140,11 @@ def test_cells_can_be_written_as_they_are(tmp_path, monkeypatch, form):
     again = pd.read_csv(tmp_path / "again.csv", dtype=str, na_filter=False)
     assert again["id"].tolist() == ["9007199254740993", "1", "", "3"]
     assert again["name"].tolist() == ["NA", "007", "null", ""]
+
+
+def test_a_table_of_very_many_columns_is_refused_at_once(tmp_path):
+    names = ",".join(f"c{j}" for j in range(100_000))
+    path = tmp_path / "wide.csv"
+    path.write_text(f"{names}\n{'0,' * 99_999}0\n")
+    with pytest.raises(DataError, match=r"wide\.csv has 100,000 columns, more than 20,000"):
+        open_pieces(path)

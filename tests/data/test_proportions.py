@@ -56,10 +56,9 @@ def test_the_order_of_a_long_table_does_not_matter(random, order):
         (("Label", "x"), False),
         (("Proportion", "x"), True),
         (("x", "category"), True),
-        (("x", "y"), False),  # by position
     ],
 )
-def test_numeric_classes_are_told_from_values_by_names_and_then_by_position(names, swapped):
+def test_numeric_classes_are_told_from_values_by_names(names, swapped):
     rows = pd.DataFrame({"bag": ["a", "a", "b"], names[0]: [3, 1, 1], names[1]: [1, 2, 2]})
     expected = (
         {"a": {1: 3.0, 2: 1.0}, "b": {1: 0.0, 2: 1.0}}
@@ -161,6 +160,21 @@ def test_a_bag_without_a_split_is_named(tmp_path, form, shape):
     with pytest.raises(DataError, match="bag 'b' has no split: its cell is empty") as error:
         read(table if form == "frame" else path)
     assert "Known: train, valid, test.\n  Write one of them into column 'split'" in str(error.value)
+
+
+@pytest.mark.parametrize("names", [("yes", "no"), ("x", "y")])
+@pytest.mark.parametrize("values", [[1, 2, 2, 1], [3, 1, 1, 2], [0.5, 1, 1, 0.5]])
+@pytest.mark.parametrize("form", [".csv", ".parquet", "frame"])
+def test_a_wide_table_with_bags_named_twice_is_never_read_as_a_long_one(
+    tmp_path, names, values, form
+):
+    table = pd.DataFrame({"bag": list("aabb"), names[0]: values, names[1]: values[::-1]})
+    given = table if form == "frame" else tmp_path / f"wards{form}"
+    if form != "frame":
+        getattr(table, f"to_{form[1:]}")(given, index=False)
+    said = rf"bag 'a' .*neither '{names[0]}' nor '{names[1]}'.*\n.*class and value"
+    with pytest.raises(DataError, match=said):
+        read(given)
 
 
 @pytest.mark.parametrize("lines", ["ward;no;yes\n0;0.5;0.5\n", "ward;no;yes\n0;0,5;0,5\n"])

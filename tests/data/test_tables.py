@@ -112,10 +112,10 @@ def test_classes_may_be_ordered_and_more_than_there_are():
 def test_counts_and_normalize_go_to_bags():
     rows, _ = wards()
     counted = pd.crosstab(rows["ward"], rows["sick"])
-    read = read_table(rows, bag="ward", proportions=counted, counts=True)
+    read = read_table(rows, bag="ward", proportions=counted, counts=True, keep=["sick"])
     assert read.counts.tolist() == counted.to_numpy().tolist()
     assert read.truth is None
-    doubled = read_table(rows, bag="ward", proportions=2 * counted, normalize=True)
+    doubled = read_table(rows, bag="ward", proportions=2 * counted, normalize=True, keep="sick")
     assert doubled.counts.tolist() == counted.to_numpy().tolist()
     assert "sick" in columns_of(doubled).names
 
@@ -336,7 +336,7 @@ def test_a_column_of_a_csv_file_is_of_one_kind_in_all_of_it(tmp_path, small_piec
     codes = [*map(str, range(N - 2)), "4b", "007"]  # digits until near the end
     rows = rows.assign(code=codes, late=[None] * 50 + ["x"] * 10)
     path = saved(rows, tmp_path / "rows.csv")
-    columns = columns_of(read_table(path, bag="ward", proportions=table))
+    columns = columns_of(read_table(path, bag="ward", proportions=table, keep=["sick"]))
     assert set(columns.categories["code"]) == set(codes)
     assert columns.categories["late"] == ("x",)
     assert "age" in columns.means
@@ -415,3 +415,29 @@ def test_labels_find_their_class_by_its_text(tmp_path):
         assert read.classes == ("1", "0")
         assert read.truth is not None
         assert read.truth.tolist() == [0, 1, 0]
+
+
+@pytest.mark.parametrize("form", ["dict", "frame", "long", "csv", "labels"])
+@pytest.mark.parametrize("ids", [range(30), [f"w{i}" for i in range(30)]])
+def test_held_out_bags_do_not_depend_on_the_order_of_the_bags(tmp_path, form, ids):
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame({"ward": np.repeat(list(ids), 4), "x": rng.normal(size=120)})
+    rows["sick"] = rng.choice(["no", "yes"], 120)
+    found = []
+    for seed in range(3):
+        shuffled = rows.sample(frac=1, random_state=seed)
+        table = pd.crosstab(rows["ward"], rows["sick"]).sample(frac=1, random_state=seed)
+        given = {
+            "dict": lambda t: t.to_dict("index"),
+            "frame": lambda t: t,
+            "long": lambda t: t.reset_index().melt("ward", var_name="class", value_name="count"),
+            "csv": lambda t: saved(t.reset_index(), tmp_path / "wards.csv"),
+            "labels": lambda t: None,
+        }[form](table)
+        options = {"label": "sick"} if form == "labels" else {"columns": ["x"]}
+        sets = read_sets(
+            shuffled, bag="ward", proportions=given, counts=True, validation=0.2, seed=5, **options
+        )
+        found.append({name: set(map(str, own.ids)) for name, own in sets.items()})
+    assert found[0] == found[1] == found[2]
+    assert len(found[0]["valid"]) == 6

@@ -76,7 +76,7 @@ def test_refusals_name_file_row_bag_and_remedy(tmp_path, small_pieces, form):
     assert "class 'mild' is -0.25" in message(table=changed, error=BagError)
     changed.loc[2, "mild"] = 0.75
     assert "sum to" in message(table=changed, error=BagError)
-    assert "counts=True" in message(table=changed, error=BagError)
+    assert "correct the values" in message(table=changed, error=BagError)
     assert "count of class" in message(error=BagError, counts=True)
 
 

@@ -15,7 +15,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 from torch import nn
 
-from apportion import FPL, BagError, Bags, ConfigError, LLPClassifier
+from apportion import FPL, BagError, Bags, ConfigError, DataError, LLPClassifier
 from apportion.data.tables import read_table
 from apportion.engine.device import own_threads
 from apportion.study.protocols import rand
@@ -492,6 +492,10 @@ def test_a_table_that_sums_to_neither_is_told_what_to_do():
     with pytest.raises(BagError) as caught:
         LLPClassifier().fit(X, bags=bags, proportions=table * 0.9)
     assert "sum to 0.9" in str(caught.value)
+    assert "missing class" in str(caught.value)
+    with pytest.raises(BagError) as caught:
+        LLPClassifier().fit(X, bags=bags, proportions=table * 100)
+    assert "sum to 100" in str(caught.value)
     assert "P.div(P.sum(axis=1), axis=0)" in str(caught.value)
     assert "normalize=True" not in str(caught.value)
 
@@ -529,3 +533,32 @@ def test_the_plan_tells_what_was_given_from_what_was_decided():
     given.fit(X, bags=ids, proportions=table)
     assert str(given.plan_.method) == "greedy (given)"
     assert str(given.plan_.weight_decay) == "0.0 (given)"
+
+
+@pytest.mark.parametrize("as_frame", [True, False])
+def test_a_column_that_gives_the_truth_away_is_refused(as_frame):
+    X, bags, table, names = problem()
+    given = pd.DataFrame({"a": X[:, 0], "flag": (names == "yes") * 2.5})
+    name = "flag" if as_frame else "1"
+    rows = given if as_frame else given.to_numpy()
+    with pytest.raises(
+        DataError, match=rf"column '{name}'.*\n.*LLPClassifier\(keep=\['{name}'\]\)"
+    ):
+        LLPClassifier(epochs=1).fit(rows, bags=bags, proportions=table)
+    LLPClassifier(epochs=1, keep=[name]).fit(rows, bags=bags, proportions=table)
+
+
+def test_held_out_bags_do_not_depend_on_the_order_of_the_table():
+    X, bags, table, _ = problem(20)
+    seen = []
+
+    def make(train):
+        seen.append(set(train.ids))
+        return nn.Linear(3, 2)
+
+    shuffled = table.sample(frac=1, random_state=1)
+    for given in (table, shuffled, shuffled.T.to_dict()):
+        clf = LLPClassifier(model=make, epochs=1, validation_fraction=0.3, random_state=0)
+        clf.fit(X, bags=bags, proportions=given)
+    assert len(seen[0]) == 14
+    assert seen[0] == seen[1] == seen[2]

@@ -18,7 +18,7 @@ from apportion.engine.device import own_threads
 from apportion.errors import DataError, RunError
 from apportion.methods.registry import describe
 from apportion.nets.build import build_net
-from apportion.runs.header import metadata
+from apportion.runs.header import metadata, seal
 
 
 @pytest.fixture(autouse=True)
@@ -190,6 +190,7 @@ def test_a_file_that_lacks_something_is_named(tmp_path):
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     del scalars["classes"]
     save_file(tensors, tmp_path / "model", {"apportion": json.dumps(scalars)})
+    seal(tmp_path / "model")
     with pytest.raises(RunError, match="'classes'"):
         LLPClassifier.load(tmp_path / "model")
 
@@ -229,7 +230,7 @@ def test_the_model_of_a_run_is_a_classifier(run_folder):
 def test_runs_that_have_no_model_to_use_say_why(run_folder, tmp_path):
     folder, _, _ = run_folder
     (folder / "model.safetensors").rename(tmp_path / "aside")
-    with pytest.raises(RunError, match=r"not finished: 2 of 2 epochs.*\n.*fit with the same"):
+    with pytest.raises(RunError, match=r"(?s)not finished: 2 of 2 epochs.*fit with the same"):
         LLPClassifier.load(folder)
     (folder / "config.toml").write_text("[other]")
     with pytest.raises(RunError, match="is not the configuration of a run"):
@@ -244,3 +245,29 @@ def test_a_network_of_the_users_own_is_named(tmp_path):
     fit(nn.Linear(4, 2), bags, config=TrainConfig(epochs=1, device="cpu"), run=tmp_path)
     with pytest.raises(RunError, match="none of apportion's"):
         LLPClassifier.load(tmp_path)
+
+
+def test_an_unfinished_run_is_loaded_as_its_error_says(tmp_path):
+    frame, ids, y = rows()
+    columns = learn_columns(frame)
+    bags = Bags.from_rows(encode(columns, frame), ids, truth=y).with_rows(
+        encode(columns, frame), columns
+    )
+
+    def stop(record, _):
+        if record["epoch"] == 2:
+            raise KeyboardInterrupt
+
+    net, config = build_net("mlp", bags), TrainConfig(epochs=4, device="cpu")
+    with pytest.raises(KeyboardInterrupt):
+        fit(net, bags, bags, config=config, run=tmp_path / "run", on_epoch=stop)
+    with pytest.raises(RunError, match="Pass last=True"):
+        LLPClassifier.load(tmp_path / "run")
+    loaded = LLPClassifier.load(tmp_path / "run", last=True)
+    assert loaded.model_.epoch == loaded.history_.n_epochs == 2
+    assert loaded.predict(frame).shape == (60,)
+
+
+def test_columns_to_learn_from_anyway_come_back(tmp_path):
+    trained(keep=["town"]).save(tmp_path / "model.safetensors")
+    assert LLPClassifier.load(tmp_path / "model.safetensors").keep == ["town"]

@@ -11,7 +11,7 @@ from torch import nn
 from apportion import Bags, LLPClassifier
 from apportion.data.encoding import learn_columns
 from apportion.data.tables import read_table
-from apportion.errors import DataError
+from apportion.errors import BagError, DataError
 from apportion.estimator.inputs import encode_rows, n_rows_of, read_rows
 from apportion.model.model import Model, describe_parts
 
@@ -166,3 +166,10 @@ def test_names_of_an_earlier_fit_do_not_stay():
 def test_a_column_that_is_there_twice_is_named():
     with pytest.raises(DataError, match="'u' occurs more than once"):
         given(pd.DataFrame(X, columns=["u", "u"]))
+
+
+def test_masked_arrays_are_refused():
+    X = np.ma.masked_array(np.eye(4), mask=np.eye(4) == 1)
+    for given in (X, (np.eye(4), X)):
+        with pytest.raises(BagError, match=r"X is a masked array; 4 values of 16"):
+            read_rows(object(), given, reset=False)

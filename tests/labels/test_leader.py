@@ -387,8 +387,13 @@ def test_prices_are_part_of_the_state():
 
 DAMAGE: dict[str, Any] = {
     "labels": [np.zeros(20, np.int64), np.zeros(21), np.zeros(21, np.int64), np.full(21, 7)],
-    "total": [np.zeros((21, 4), np.float32), np.zeros((21, 3)), np.full((21, 3), np.nan, "f4")],
-    "played": [np.array(np.inf), np.zeros(1)],
+    "total": [
+        np.zeros((21, 4), np.float32),
+        np.zeros((21, 3)),
+        np.full((21, 3), np.nan, "f4"),
+        np.full((21, 3), 9, "f4"),
+    ],
+    "played": [np.array(np.inf), np.zeros(1), np.array(99.0)],
     "eta": [np.array(-1.0), np.array(np.nan), np.array(1)],
     "decisions": [np.array(-1), np.array(1.0)],
     "prices": [np.zeros((3, 3)), np.full((4, 3), np.inf)],
@@ -407,6 +412,12 @@ def test_a_state_that_is_damaged_or_of_other_bags_is_refused_before_it_is_used(n
         with pytest.raises((RunError, BagError), match=name.replace("_", ".")):
             fresh.load(damaged)
         assert all(np.array_equal(untouched[key], value) for key, value in fresh.state().items())
+
+
+def test_a_state_of_something_more_is_refused():
+    leader = Leader(SMALL, eta=1)
+    with pytest.raises(RunError, match="has more, as no state has"):
+        leader.load({**leader.state(), "more": np.zeros(3)})
 
 
 # ---------------------------------------------------------------------------------------- settings

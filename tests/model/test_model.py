@@ -1,6 +1,7 @@
 """A Model: what it takes, what it refuses, and that its file is checked before it is used."""
 
 import json
+import math
 
 import numpy as np
 import pandas as pd
@@ -14,6 +15,7 @@ from apportion import Bags, Model, build_net
 from apportion.data.encoding import encode, learn_columns
 from apportion.errors import BagError, DataError, RunError
 from apportion.model.model import describe_parts
+from apportion.runs.header import seal
 
 FRAME = pd.DataFrame({"age": [30.0, np.nan, 50, 41], "job": ["cook", "nurse", "cook", "clerk"]})
 
@@ -145,11 +147,13 @@ def test_a_header_that_is_damaged_is_refused_with_the_name_of_the_file(tmp_path,
         header = json.loads(file.metadata()["apportion"])
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     save_file(tensors, path, {"apportion": json.dumps({**header, **change})})
+    seal(path)
     with pytest.raises(RunError, match=rf"{path} has a damaged header: .*\n  Pass a file that"):
         Model.load(path)
     (entry,) = change
     del header[entry]
     save_file(tensors, path, {"apportion": json.dumps(header)})
+    seal(path)
     if entry == "columns":
         assert Model.load(path).columns is None
     else:
@@ -163,7 +167,7 @@ def test_a_net_of_ones_own_must_be_given_and_be_the_one_that_was_trained(tmp_pat
     model.save(path)
     with pytest.raises(RunError, match=r"none of apportion's.\n.*Model.load\(path, net=…\)"):
         Model.load(path)
-    with pytest.raises(RunError, match=r"(?s)weights in .*m are those of another net: .*size mis"):
+    with pytest.raises(RunError, match=r"m has the weights of another net: weight is .*\(2, 3\)"):
         Model.load(path, net=nn.Linear(4, 2))
     with pytest.raises(RunError, match="net cannot be called without arguments"):
         Model.load(path, net=lambda bags: nn.Linear(3, 2))  # type: ignore[arg-type, misc]
@@ -190,3 +194,71 @@ def test_weights_that_share_memory_are_saved_each_for_itself(tmp_path):
     found = load_file(tmp_path / "m")
     assert found.keys() == net.state_dict().keys()
     assert all(torch.equal(found[name], tensor) for name, tensor in net.state_dict().items())
+
+
+# ------------------------------------------------------------- what is read back is checked first
+
+
+def resaved(path, header=None, tensors=None):
+    with safe_open(path, framework="pt") as file:
+        about = json.loads(file.metadata()["apportion"])
+        own = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    recipe = {**about["recipe"], **(header or {}).pop("recipe", {})}
+    about = {**about, **(header or {}), "recipe": recipe}
+    save_file({**own, **(tensors or {})}, path, {"apportion": json.dumps(about)})
+    seal(path)
+
+
+@pytest.mark.parametrize(
+    ("header", "words"),
+    [
+        ({"recipe": {"hidden": [2**31 - 1]}}, r"network.1.bias is .* there and .*\(2147483647,\)"),
+        ({"recipe": {"hidden": [2**31 - 1] * 2}}, "overflow"),
+        ({"recipe": {"hidden": [1] * 1000}}, "1,000 layers have 6 weights"),
+        ({"recipe": {"mean_shape": [2**31 - 1]}}, "recipe of no net for its instances"),
+        ({"recipe": {"net": "resnet18"}}, "recipe of no net .*: the recipe of resnet18 lacks"),
+        ({"recipe": {"features": 7}}, "recipe of no net for its instances"),
+        ({"recipe": {"classes": 3}}, r"logits of shape \(3,\) for 2 classes"),
+        ({"classes": ["a", "b", "c"]}, r"logits of shape \(2,\) for 3 classes"),
+        ({"classes": ["a", "a"]}, "a class is named twice"),
+        ({"columns": None, "parts": [{"shape": [2**31 - 1], "dtype": "float32"}]}, "no net for"),
+        ({"parts": [{"shape": [1], "dtype": "float32"}]}, "columns are not those of the parts"),
+    ],
+    ids=lambda value: str(value)[:60],
+)
+def test_sizes_are_compared_before_memory_is_taken(tmp_path, header, words):
+    path = tmp_path / "m"
+    of_a_table()[0].save(path)
+    resaved(path, {**header})
+    with pytest.raises(RunError, match=f"{path} .*{words}"):
+        Model.load(path)
+
+
+@pytest.mark.parametrize(
+    "change", [lambda t: t * math.nan, lambda t: t.double(), lambda t: t.to(torch.complex64)]
+)
+def test_weights_are_finite_and_of_the_types_of_the_net(tmp_path, change):
+    path = tmp_path / "m"
+    of_a_table()[0].save(path)
+    weight = load_file(path)["network.1.weight"]
+    resaved(path, tensors={"network.1.weight": change(weight)})
+    with pytest.raises(RunError, match=f"{path} .*network.1.weight"):
+        Model.load(path)
+
+
+def test_a_mask_of_ones_own_net_may_be_infinite(tmp_path):
+    class Masked(nn.Linear):
+        def __init__(self):
+            super().__init__(3, 2)
+            self.register_buffer("mask", torch.tensor([0.0, -math.inf]))
+
+    path = tmp_path / "m"
+    Model(Masked(), "ab", [{"shape": [3], "dtype": "float32"}]).save(path)
+    mask = Model.load(path, net=Masked).net.state_dict()["mask"]
+    assert mask.tolist() == [0, -math.inf]
+
+
+def test_a_net_of_ones_own_has_one_logit_per_class():
+    model = Model(nn.Linear(3, 1), "abc", [{"shape": [3], "dtype": "float32"}], device="cpu")
+    with pytest.raises(DataError, match=r"logits of shape \(2, 1\), not \(2, 3\)"):
+        model.predict_proba(np.zeros((2, 3), np.float32))

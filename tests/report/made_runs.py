@@ -9,8 +9,8 @@ from safetensors.numpy import save_file
 
 from apportion.files import as_toml
 from apportion.runs.evaluation import BINS, Evaluation, Unsure, save_evaluations
-from apportion.runs.header import metadata
-from apportion.runs.run import Run
+from apportion.runs.header import metadata, seal
+from apportion.runs.run import FORMAT_VERSION, Run
 
 METHODS: dict[str, dict[str, Any]] = {
     "fpl": {"name": "fpl", "unlikelihood": "relative", "accumulate": True},
@@ -76,7 +76,7 @@ def made_run(
         "resolved": {"eta": 1.25, "device": "cpu", "torch": "2.13.0"},
         **(about or {}),
     }
-    text = "format = 2\n" + "".join(
+    text = f"format = {FORMAT_VERSION}\n" + "".join(
         f"\n[{section}]\n{as_toml(values)}" for section, values in sections.items()
     )
     run.config.write_text(text, encoding="utf-8")
@@ -90,6 +90,7 @@ def made_run(
         save_evaluations(run, names, evaluations)
     if model is not None:
         save_file({"weight": np.zeros(2)}, run.model, metadata("model", model))
+        seal(run.model)
     return folder
 
 

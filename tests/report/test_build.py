@@ -20,7 +20,7 @@ from apportion.errors import ApportionError, RunError
 from apportion.nets.build import build_net
 from apportion.report.build import write_report
 from apportion.runs.evaluation import read_evaluations
-from apportion.runs.run import Run
+from apportion.runs.run import FORMAT_VERSION, Run
 from tests.report.made_runs import made_evaluation, made_run
 from tests.report.reading_pages import read_page, section
 
@@ -86,7 +86,7 @@ def test_a_failure_leaves_the_old_file(trained, tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("pathlib.Path.replace", full)
-    with pytest.raises(RunError, match="No space left"):
+    with pytest.raises(RunError, match=r"No space left.*\n.*out="):
         write_report([trained], out, force=True)
     assert out.read_text() == "mine"
     assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
@@ -129,8 +129,8 @@ def test_what_is_no_run_is_named_with_a_remedy(tmp_path, spoil, problem):
 def test_a_newer_format_is_refused(tmp_path):
     run = made_run(tmp_path / "a")
     config = run / "config.toml"
-    config.write_text(config.read_text().replace("format = 2", "format = 3"))
-    with pytest.raises(RunError, match="is of format version 3; this apportion reads 2"):
+    config.write_text(config.read_text().replace(f"format = {FORMAT_VERSION}", "format = 99"))
+    with pytest.raises(RunError, match="is of format version 99; this apportion reads"):
         write_report([run])
 
 

@@ -16,7 +16,7 @@ from apportion.runs.evaluation import (
     read_evaluations,
     save_evaluations,
 )
-from apportion.runs.header import metadata
+from apportion.runs.header import metadata, seal
 from apportion.runs.run import Run
 
 RNG = np.random.default_rng(0)
@@ -102,6 +102,7 @@ def test_damaged_content_is_named(run, name, array, problem):
         arrays[f"train.{name}"] = array
     content = {"classes": ["a", "b", "c"], "sets": ["train", "valid"]}
     save_file(arrays, run.evaluation, metadata("evaluation", content))
+    seal(run.evaluation)
     with pytest.raises(RunError, match=re.escape(problem)) as refused:
         read_evaluations(run)
     assert str(refused.value).startswith(f"{run.evaluation} is damaged: ")
@@ -110,6 +111,7 @@ def test_damaged_content_is_named(run, name, array, problem):
 @pytest.mark.parametrize("content", [{}, {"classes": 3, "sets": []}, {"classes": [], "sets": 3}])
 def test_a_header_without_classes_or_sets_is_refused(run, content):
     save_file(load_file(run.evaluation), run.evaluation, metadata("evaluation", content))
+    seal(run.evaluation)
     with pytest.raises(RunError, match=r"evaluation\.safetensors is damaged"):
         read_evaluations(run)
 

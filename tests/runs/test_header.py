@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 
 from apportion.bags.columns import Columns
 from apportion.errors import RunError
-from apportion.runs.header import columns_of, metadata, opened, read_header
+from apportion.runs.header import columns_of, metadata, opened, read_header, seal
 from apportion.runs.run import FORMAT_VERSION
 
 COLUMNS = Columns(("age", "job"), {"age": 40.0}, (), ("age",), {"job": ("cook", "Łódź")}, {})
@@ -27,6 +27,8 @@ def path(tmp_path):
 
 def saved(path, found):
     save_file({"weight": np.arange(3.0)}, path, found)
+    if "checksum" in str(found):
+        seal(path)
 
 
 def test_content_comes_back_with_its_kind_and_format(path):
@@ -69,8 +71,8 @@ def header(**changes):
         (header(columns=[]), "has a damaged header"),
         (header(columns={"names": ["a"]}), "has a damaged header"),
         # As files of format 1 said it.
-        ({"apportion": "1", "scalars": "{}"}, "is of format version 1; this apportion reads 2."),
-        (header(format=99), "is of format version 99; this apportion reads 2."),
+        ({"apportion": "1", "scalars": "{}"}, "is of format version 1; this apportion reads"),
+        (header(format=99), f"is of format version 99; this apportion reads {FORMAT_VERSION}."),
         (header(kind="checkpoint"), "holds another kind: checkpoint, not model."),
     ],
 )
@@ -87,6 +89,40 @@ def test_a_header_that_is_not_right_is_refused_with_a_remedy(path, found, proble
 def test_a_damaged_file_is_refused(path, content):
     path.write_bytes(content)
     with pytest.raises(RunError, match="is damaged or cut short"):
+        read_header(path, "model")
+
+
+def test_every_bit_that_changes_is_noticed(path):
+    """In the header or in the tensors; what is not there any more cannot be read at all."""
+    saved(path, metadata("model", CONTENT))
+    whole = path.read_bytes()
+    for place in range(len(whole)):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        with pytest.raises(RunError, match=re.escape(str(path))):
+            read_header(path, "model")
+    path.write_bytes(whole)
+    assert read_header(path, "model")["tiny"] == 5e-324
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("names", ["age", "job", "job"]),
+        ("means", {"age": float("nan")}),
+        ("means", {"age": "40"}),
+        ("means", {"age": True}),
+        ("shifted", ["job"]),
+        ("gaps", "age"),
+        ("categories", {"job": ["cook", "cook"]}),
+        ("categories", {"job": "cook"}),
+        ("left_out", {"age": 3}),
+        ("left_out", {"job": -1}),
+        ("more", 3),
+    ],
+)
+def test_columns_that_make_no_sense_are_refused(path, field, value):
+    saved(path, metadata("model", {"columns": {**COLUMNS.to_dict(), field: value}}))
+    with pytest.raises(RunError, match="has a damaged header"):
         read_header(path, "model")
 
 

@@ -1,5 +1,6 @@
 """Run folders: one process at a time, a log that only grows, files replaced whole or not at all."""
 
+import math
 import os
 import re
 import signal
@@ -11,11 +12,12 @@ import numpy as np
 import pytest
 
 from apportion import Bags, TrainConfig, fit
-from apportion.errors import RunError
+from apportion.errors import ConfigError, RunError
 from apportion.nets.build import build_net
 from apportion.report.build import write_report
-from apportion.runs.run import Run
+from apportion.runs.run import FORMAT_VERSION, Run
 
+FORMAT = f"format = {FORMAT_VERSION}\n"
 SOURCE = Path(__file__).parents[2] / "src"
 
 HOLD = """
@@ -105,6 +107,31 @@ def test_a_refused_training_leaves_the_folder_alone(run, holder):
         pass
 
 
+@pytest.mark.skipif(os.name != "posix", reason="elsewhere a file in use cannot be deleted")
+def test_the_folder_stays_locked_if_the_lock_file_is_deleted(run, holder):
+    run.lock.unlink()
+    with pytest.raises(RunError, match="is in use"), run.locked():
+        pytest.fail("two processes hold one folder")
+
+
+def test_no_name_is_not_the_current_folder():
+    with pytest.raises(ConfigError, match="run must be the path of a folder; got ''"):
+        Run("")
+
+
+def test_only_a_lock_and_unfinished_files_are_nothing(run):
+    assert run.is_empty()
+    with run.locked():
+        (run.folder / "config.toml.77.new").touch()
+        assert run.is_empty()
+        run.append({"epoch": 1})
+        run.config.touch()
+        run.tensorboard.mkdir()
+        assert not run.is_empty()
+        run.clear()
+        assert [path.name for path in run.folder.iterdir()] == ["lock"]
+
+
 def test_folders_above_are_made(tmp_path):
     with Run(tmp_path / "a" / "b" / "c").locked():
         assert (tmp_path / "a" / "b" / "c").is_dir()
@@ -136,9 +163,9 @@ def test_log_grows_by_a_line_a_record(opened):
 
 
 def test_log_keeps_floats_to_the_bit(opened):
-    values = np.random.default_rng(0).random(100).tolist()
-    opened.append({"values": values})
-    assert opened.records() == [{"values": values}]
+    values = dict(zip(map(str, range(100)), np.random.default_rng(0).random(100), strict=True))
+    opened.append({"epoch": 1, **values})
+    assert opened.records() == [{"epoch": 1, **values}]
 
 
 @pytest.mark.parametrize(
@@ -146,9 +173,35 @@ def test_log_keeps_floats_to_the_bit(opened):
 )
 def test_log_gives_back_any_text(opened, text):
     """Some characters end lines for Python's str.splitlines that end none in JSON."""
-    opened.append({"note": text})
-    opened.append({"note": "next"})
-    assert opened.records() == [{"note": text}, {"note": "next"}]
+    records = [{"epoch": 1, text: 0.5}, {"epoch": 2, text: 0.25}]
+    for record in records:
+        opened.append(record)
+    assert opened.records() == records
+
+
+@pytest.mark.parametrize(
+    ("record", "words"),
+    [
+        ({"epoch": 1}, "is of epoch 1"),
+        ({"epoch": True}, "is of epoch True"),
+        ({"epoch": 2.0}, "is of epoch 2.0"),
+        ({"loss": 1.0}, "is of epoch None"),
+        ({"epoch": 2, "loss": math.nan}, "has loss nan"),
+        ({"epoch": 2, "loss": "low"}, "has loss 'low'"),
+        ({"epoch": 2, "changed": 10**400}, "has changed 1000"),
+        ({"epoch": 2, "changed": False}, "has changed False"),
+        ({"epoch": 2, "valid_error": -0.1}, "has valid_error -0.1"),
+        ({"epoch": 2, "test_accuracy": 7}, "has test_accuracy 7"),
+        ({"epoch": 2, "seconds": 3}, "has no seconds"),
+        ({"epoch": 2, "seconds": {"train": -1}}, "has train -1"),
+    ],
+)
+def test_a_record_that_makes_no_sense_is_refused_by_its_line(opened, record, words):
+    opened.append({"epoch": 1, "loss": 1})
+    opened.append(record)
+    with pytest.raises(RunError) as refused:
+        opened.records()
+    assert f"{opened.log} is damaged: line 2 {words}" in str(refused.value)
 
 
 @pytest.mark.parametrize("rest", [b"", b"\0" * 9, b'{"epoch": 2}\n{"epoch": 3, "lo'])
@@ -168,14 +221,14 @@ def test_rewind_accepts_a_last_line_without_its_end(opened):
 
 
 def test_rewind_cuts_back_to_the_byte(opened):
-    opened.append({"epoch": 1, "name": "Zürich"})
+    opened.append({"epoch": 1, "Zürich": 2})
     before = opened.log.read_bytes()
     opened.append({"epoch": 2})
     with opened.log.open("a") as log:
         log.write('{"epoch": 3, "lo')  # as a process that is killed may leave it
     opened.rewind(1)
     assert opened.log.read_bytes() == before
-    opened.append({"epoch": 2, "again": True})
+    opened.append({"epoch": 2, "again": 1})
     assert [record["epoch"] for record in opened.records()] == [1, 2]
 
 
@@ -261,9 +314,9 @@ def test_a_log_that_cannot_be_written_says_so(opened, monkeypatch):
     [
         (None, "is not a run folder: it has no config.toml"),
         ("[train", "is not valid TOML"),
-        ("format = 2", "is not the configuration of a run"),
-        ('format = 2\n[train]\nepochs = "3"\n[method]\nname = "x"', "is not the configuration"),
-        ('format = 2\n[train]\nepochs = 3\n[method]\nform = "x"', "is not the configuration"),
+        (FORMAT, "is not the configuration of a run"),
+        (f'{FORMAT}[train]\nepochs = "3"\n[method]\nname = "x"', "is not the configuration"),
+        (f'{FORMAT}[train]\nepochs = 3\n[method]\nform = "x"', "is not the configuration"),
         ('format = 1\n[train]\nepochs = 3\n[method]\nclass = "x"', "of format version 1"),
         ('format = 9\n[train]\nepochs = 3\n[method]\nname = "x"', "of format version 9"),
     ],
@@ -281,7 +334,7 @@ def test_settings_that_are_none_of_a_run_are_named(tmp_path, text, problem):
 def test_settings_are_those_of_the_file(tmp_path, entry):
     run = Run(tmp_path)
     run.config.write_text(
-        f'format = 2\n[train]\nepochs = 3\n[method]\n{entry} = "x"\n[data]\nrows = "é"'
+        f'{FORMAT}[train]\nepochs = 3\n[method]\n{entry} = "x"\n[data]\nrows = "é"'
     )
     assert run.settings()["data"] == {"rows": "é"}
 

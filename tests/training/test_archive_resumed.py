@@ -88,7 +88,7 @@ def test_another_method_is_refused_by_what_differs(folder, method, words):
 @pytest.mark.parametrize(
     ("option", "value"),
     [
-        ("epochs", 9),
+        ("epochs", EPOCHS - 1),
         ("batch_size", 16),
         ("bags_per_step", 2),
         ("instances_per_pass", 8),
@@ -122,8 +122,8 @@ def test_every_option_that_differs_is_named(folder):
     ("model", "words"),
     [
         (network(width=12), ["0.bias", "(16,) there", "(12,) here"]),
-        (nn.Sequential(*network(), nn.Linear(3, 3)), ["5.bias", "None there", "(3,) here"]),
-        (nn.Sequential(network()), ["0.0.bias", "None there", "(16,) here"]),
+        (nn.Sequential(*network(), nn.Linear(3, 3)), ["5.bias", "missing there", "(3,) here"]),
+        (nn.Sequential(network()), ["0.0.bias", "missing there", "(16,) here"]),
     ],
 )
 def test_another_model_is_refused_by_the_weight_that_differs(folder, model, words):

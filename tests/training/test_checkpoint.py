@@ -96,7 +96,7 @@ def steps(model, optimizer, n, seed):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
-@pytest.mark.parametrize("options", [{}, {"amsgrad": True, "weight_decay": 0.1, "lr": 1 / 3}])
+@pytest.mark.parametrize("options", [{}, {"fused": True, "weight_decay": 0.1, "lr": 1 / 3}])
 def test_optimizer_goes_on_where_it_was(tmp_path, options, dtype):
     """Not only is its state equal: the next steps are, too."""
     run = Run(tmp_path)
@@ -111,16 +111,15 @@ def test_optimizer_goes_on_where_it_was(tmp_path, options, dtype):
 
     checkpoint.save(
         run,
-        {"model": first.state_dict(), "optimizer": checkpoint.optimizer_tensors(ours)},
-        {"optimizer": checkpoint.optimizer_scalars(ours)},
+        {"model": first.state_dict(), "optimizer": checkpoint.optimizer_tensors(first, ours)},
+        {"trained": checkpoint.stepped(first, ours)},
     )
-    theirs.param_groups[0]["lr"] = 123.0  # what is loaded replaces it
-    tensors, scalars = checkpoint.load(run)
+    tensors, header = checkpoint.load(run)
     second.load_state_dict(tensors["model"])
-    checkpoint.load_optimizer(theirs, tensors["optimizer"], scalars["optimizer"])
-    assert theirs.param_groups[0]["lr"] == ours.param_groups[0]["lr"]
-    for (_, a), (_, b) in zip(ours.state.items(), theirs.state.items(), strict=True):
-        assert identical(a, b)
+    checkpoint.check_optimizer(run, second, theirs, tensors["optimizer"], header["trained"])
+    checkpoint.load_optimizer(second, theirs, tensors["optimizer"])
+    state = checkpoint.optimizer_tensors(first, ours), checkpoint.optimizer_tensors(second, theirs)
+    assert identical(*state)
 
     for model, optimizer in ((first, ours), (second, theirs)):
         steps(model, optimizer, 3, seed=1)
@@ -143,29 +142,48 @@ def test_how_an_optimizer_computes_stays_as_it_is_here(tmp_path, here, there):
     run = Run(tmp_path)
     first, saved = rated(there, 0.02, weight_decay=0.1)
     steps(first.eval(), saved, 3, seed=0)
-    groups = {"optimizer": checkpoint.optimizer_scalars(saved)}
-    tensors = {"optimizer": checkpoint.optimizer_tensors(saved)}
-    checkpoint.save(run, tensors, groups)
+    checkpoint.save(run, {"optimizer": checkpoint.optimizer_tensors(first, saved)}, {})
 
-    second, own = rated(here, 0.5, weight_decay=0.3)
+    second, own = rated(here, 0.02, weight_decay=0.1)
     second.load_state_dict(first.state_dict())
     rate = own.param_groups[0]["lr"]
-    read, scalars = checkpoint.load(run)
-    checkpoint.load_optimizer(own, read["optimizer"], scalars["optimizer"])
+    read, _ = checkpoint.load(run)
+    checkpoint.load_optimizer(second, own, read["optimizer"])
     (group,) = own.param_groups
     assert group["capturable"] is here
-    assert group["weight_decay"] == 0.1
-    if here:
-        assert group["lr"] is rate  # the tensor that a recording reads
-        assert rate.item() == 0.02
-    else:
-        assert isinstance(group["lr"], float)
-        assert group["lr"] == 0.02
+    assert group["lr"] is rate  # on a GPU the tensor that a recording reads
 
     for model, optimizer in ((first, saved), (second.eval(), own)):
         steps(model, optimizer, 3, seed=1)
     for name, value in first.state_dict().items():
         torch.testing.assert_close(second.state_dict()[name], value, rtol=1e-5, atol=1e-7)
+
+
+def test_state_lies_in_memory_as_its_parameter_does(tmp_path):
+    """Fused steps read both from end to end, whatever their strides say."""
+    nets = [nn.Conv2d(3, 8, 3) for _ in range(2)]
+    for net in nets:
+        net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    nets[1].load_state_dict(nets[0].state_dict())
+    first, second = (torch.optim.AdamW(net.parameters(), fused=True) for net in nets)
+
+    def step(net, optimizer, seed):
+        optimizer.zero_grad()
+        x = torch.randn(4, 3, 5, 5, generator=torch.Generator().manual_seed(seed))
+        net(x).square().sum().backward()
+        optimizer.step()
+
+    step(nets[0], first, 0)
+    run = Run(tmp_path)
+    groups = {"optimizer": checkpoint.optimizer_tensors(nets[0], first)}
+    checkpoint.save(run, groups, {})
+    nets[1].load_state_dict(nets[0].state_dict())
+    checkpoint.load_optimizer(nets[1], second, checkpoint.load(run)[0]["optimizer"])
+    state = second.state[nets[1].weight]
+    assert state["exp_avg"].stride() == nets[1].weight.stride()
+    for net, optimizer in zip(nets, (first, second), strict=True):
+        step(net, optimizer, 1)
+    assert identical(dict(nets[0].state_dict()), dict(nets[1].state_dict()))
 
 
 # ------------------------------------------------------------------------------ what a file holds
@@ -194,9 +212,9 @@ def test_file_holds_all_that_is_needed_to_go_on(folder):
     for group in ("model", "best"):
         assert {f"{group}.{name}" for name in weights} <= tensors.keys()
     assert tensors["method.labels"].dtype is torch.int64
-    n_parameters = len(list(network().parameters()))
-    for i in range(n_parameters):
-        assert {f"optimizer.{i}.{n}" for n in ("step", "exp_avg", "exp_avg_sq")} <= tensors.keys()
+    for name, _ in network().named_parameters():
+        state = {f"optimizer.{name}.{n}" for n in ("step", "exp_avg", "exp_avg_sq")}
+        assert state <= tensors.keys()
 
 
 def test_a_finished_training_leaves_models_for_safetensors_alone(tmp_path):

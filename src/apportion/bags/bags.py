@@ -27,12 +27,13 @@ from apportion.bags.checks import (
     check_filled,
     check_rows,
     check_unique,
+    check_unmasked,
     check_values,
 )
 from apportion.bags.columns import Columns
 from apportion.bags.counts import count_labels, largest_remainder
 from apportion.bags.describe import BagsSummary, summarize
-from apportion.bags.names import sorted_names
+from apportion.bags.names import canonical_order, sorted_names
 from apportion.bags.read import (
     Placed,
     Table,
@@ -43,6 +44,7 @@ from apportion.bags.read import (
     locate,
     read_members,
 )
+from apportion.bags.rounding import rescaled
 from apportion.errors import BagError, count, listing
 
 __all__ = ["Bags", "Overlap", "Split", "held_out_bags", "put_in_bags"]
@@ -98,9 +100,12 @@ class Bags:
                 f"They must run from 0 to the length of index, {total}.",
             )
         check_filled(self.sizes, self.ids)
+        for part in () if self.x is None else self.parts:
+            check_unmasked("x", part)
         n_rows = None if self.x is None else self.n_rows
         check_rows(self.index, self.offsets[1:], self.ids, n_rows)
-        check_values(self.proportions, self.sizes, self.ids, self.classes)
+        proportions = rescaled(self.proportions, self.sizes, self.ids, self.classes)
+        object.__setattr__(self, "proportions", proportions)
         check_values(self.counts, self.sizes, self.ids, self.classes, counts=True)
         if self.truth is not None:
             check_array("truth", self.truth, (total,), np.int64)
@@ -140,8 +145,9 @@ class Bags:
         counts : bool
             Whether the table holds counts.
         normalize : bool
-            Whether to divide each row of the table by its sum. Counts that do not sum to the
-            size of the bag are then taken as proportions.
+            Whether the table sums to another constant than 1, such as 100, or holds counts that do
+            not sum to the sizes of the bags, to be taken as proportions. Sums that differ from 1 by
+            no more than the rounding of their digits need no option.
         classes : sequence of class names, optional
             Names the columns of a table without names, or orders those of a table with names.
         truth : sequence of M class names, optional
@@ -304,6 +310,8 @@ class Bags:
     def split(self, fraction: float, *, seed: int) -> Split:
         """Hold out a fraction of the bags, whole and at random, but at least one on each side.
 
+        Which they are depends on their names and the seed, and not on the order of the bags.
+
         Examples
         --------
         >>> bags = Bags.from_members(np.eye(6), [[0, 1], [1, 2], [4, 5], [5, 0]], [[0.5, 0.5]] * 4)
@@ -313,7 +321,7 @@ class Bags:
         >>> print(overlap)
         1 of 2 held-out rows (50.0%) also stand in training bags: results will look too good.
         """
-        held_out = held_out_bags(self.n_bags, fraction, seed=seed)
+        held_out = held_out_bags(self.ids, fraction, seed=seed)
         train, rest = self[~held_out], self[held_out]
         in_train, in_rest = (np.bincount(b.index, minlength=self.n_rows) > 0 for b in (train, rest))
         return Split(train, rest, Overlap(int((in_train & in_rest).sum()), int(in_rest.sum())))
@@ -347,8 +355,12 @@ class Bags:
         )
 
 
-def held_out_bags(n_bags: int, fraction: float, *, seed: int) -> NDArray[np.bool_]:
-    """Draw which bags are held out: a fraction of them, but at least one on each side."""
+def held_out_bags(ids: Names, fraction: float, *, seed: int) -> NDArray[np.bool_]:
+    """Draw which bags are held out: a fraction of them, but at least one on each side.
+
+    They depend on the names of the bags and on the seed, but not on the order of the bags.
+    """
+    n_bags = len(ids)
     if not 0 < fraction < 1 or n_bags < 2:
         raise BagError(
             f"{count(n_bags, 'bag')} cannot be split to hold out {fraction:g} of them.",
@@ -356,7 +368,8 @@ def held_out_bags(n_bags: int, fraction: float, *, seed: int) -> NDArray[np.bool
         )
     n_held_out = min(max(round(fraction * n_bags), 1), n_bags - 1)
     held_out = np.zeros(n_bags, dtype=bool)
-    held_out[np.random.default_rng(seed).permutation(n_bags)[:n_held_out]] = True
+    drawn = np.random.default_rng(seed).permutation(n_bags)[:n_held_out]
+    held_out[canonical_order(ids)[drawn]] = True
     return held_out
 
 
@@ -406,10 +419,9 @@ def put_in_bags(
         whole = values.astype(np.int64)
         values /= sizes[:, None]
     else:
-        if normalize:
-            sums = values.sum(axis=1, keepdims=True)
-            np.divide(values, sums, out=values, where=np.isfinite(sums) & (sums > 0))
-        check_values(values, sizes, ids, names)
+        digits = None if table is None else table.digits
+        how = {"normalize": normalize, "counts": counts}
+        values = rescaled(values, sizes, ids, names, digits=digits, **how)
         whole = largest_remainder(values, sizes)
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     return Bags(x, index, offsets, values, whole, tuple(names), tuple(ids), known)

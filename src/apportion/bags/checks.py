@@ -16,6 +16,17 @@ Names = Sequence[Hashable]
 SUM_TOLERANCE = 1e-6
 
 
+def check_unmasked(what: str, array: Any) -> None:
+    """Check that an array has no mask, which numpy drops silently where it copies."""
+    if np.ma.isMaskedArray(array):
+        n = int(np.ma.getmaskarray(array).sum())
+        raise BagError(
+            f"{what} is a masked array; {count(n, 'value')} of {array.size:,} are masked.",
+            "Pass a plain array: fill what is masked, for example array.filled(nan), or leave out "
+            "these rows.",
+        )
+
+
 def check_array(name: str, array: NDArray[Any], shape: tuple[int, ...], dtype: type) -> None:
     """Check the shape and the type of an array."""
     if array.shape != shape or array.dtype != dtype:
@@ -59,18 +70,30 @@ def check_rows(rows: Ints, ends: Ints, ids: Names, n_rows: int | None) -> None:
 
 
 def check_values(
-    values: NDArray[Any], sizes: Ints, ids: Names, classes: Names, *, counts: bool = False
+    values: NDArray[Any],
+    sizes: Ints,
+    ids: Names,
+    classes: Names,
+    *,
+    counts: bool = False,
+    tolerance: float = SUM_TOLERANCE,
+    total: float = 1.0,
 ) -> None:
-    """Check proportions, or counts: no value below 0, and rows that sum to 1, or to the size."""
+    """Check proportions, or counts: no value below 0, and rows that sum to 1, or to the size.
+
+    The error names the first bag with such a value, or else the one whose sum is furthest off.
+    """
     valid = np.isfinite(values) & (values >= 0)
     if counts:
         valid &= values == np.floor(values)
     sums = values.sum(axis=1, where=valid)
-    off = sums != sizes if counts else np.abs(sums - 1) > SUM_TOLERANCE
-    bad = off | ~valid.all(axis=1)
+    away = np.abs(sums - (sizes if counts else total))
+    odd = ~valid.all(axis=1)
+    bad = odd | (away > 0 if counts else (away > tolerance) | (sums <= 0))
     if not bad.any():
         return
-    i, noun = int(bad.argmax()), "count" if counts else "proportion"
+    i = int(odd.argmax() if odd.any() else away.argmax())
+    noun = "count" if counts else "proportion"
     remedy: Words
     problem = f"bag {ids[i]!r} has {count(int(sizes[i]), 'instance')}, but its {noun}"
     if not valid[i].all():
@@ -82,14 +105,17 @@ def check_values(
         problem += f"s sum to {sums[i]:.15g}"
         remedy = ("Add the missing rows or class, or pass ", Option("normalize"), " to rescale.")
     else:
-        problem += f"s sum to {sums[i]:.8g} (they must sum to 1 ± 1e-6)"
-        remedy = (
-            "Add the column of the missing class, pass ",
-            Option("counts"),
-            " if these are counts, or ",
-            Option("normalize"),
-            " to rescale.",
-        )
+        within = f"{tolerance:.2g}".replace("e-0", "e-")
+        problem += f"s sum to {sums[i]:.8g} (they must sum to {total:g} ± {within})"
+        remedy = "Add the column of the missing class, or correct the values."
+        if total == 1 and np.median(sums) > 1.5:  # percentages or counts, and not rescaled yet
+            remedy = (
+                "Add the column of the missing class, pass ",
+                Option("counts"),
+                " if these are counts, or ",
+                Option("normalize"),
+                " to rescale.",
+            )
     form = ".15g" if counts else ".2f"
     row = [f"{name} {value:{form}}" for name, value in zip(classes, values[i], strict=True)]
     raise BagError(f"{problem}{and_more(int(bad.sum()))}.", listing(row, " · "), remedy)

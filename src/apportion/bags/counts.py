@@ -3,7 +3,8 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
-from apportion.bags.checks import Floats, Ints, check_values
+from apportion.bags.checks import Floats, Ints, check_unmasked
+from apportion.bags.rounding import rescaled
 from apportion.errors import BagError
 
 __all__ = ["count_labels", "counts_from_proportions", "largest_remainder"]
@@ -13,11 +14,11 @@ def counts_from_proportions(proportions: ArrayLike, sizes: ArrayLike) -> Ints:
     """Turn class proportions into whole counts by the largest remainder.
 
     The quota of a class is the size times its proportion, which is divided by its row's sum first
-    (that must be 1 ± 1e-6). Every class gets the whole part of its quota, and what is left goes to
-    the largest fractional parts, so that each row of counts sums to its size and no count is a
-    whole instance away from its quota: a class of proportion zero gets none. Fractional parts tie
-    if they differ by no more than floating point does (0.93 and 0.07 of 50 are 46.5 and
-    3.5000000000000004), and of tied classes those of lower index come first.
+    (that must be 1, but for the rounding of its digits). Every class gets the whole part of its
+    quota, and what is left goes to the largest fractional parts, so that each row of counts sums to
+    its size and no count is a whole instance away from its quota: a class of proportion zero gets
+    none. Fractional parts tie if they differ by no more than floating point does (0.93 and 0.07 of
+    50 are 46.5 and 3.5000000000000004), and of tied classes those of lower index come first.
 
     Parameters
     ----------
@@ -38,6 +39,8 @@ def counts_from_proportions(proportions: ArrayLike, sizes: ArrayLike) -> Ints:
     array([[47,  3],
            [29, 71]])
     """
+    check_unmasked("the array of proportions", proportions)
+    check_unmasked("the array of sizes", sizes)
     given, size = np.asarray(proportions, dtype=np.float64), np.asarray(sizes)
     if given.ndim not in (1, 2) or size.shape not in ((), given.shape[:-1]):
         raise BagError(
@@ -53,7 +56,7 @@ def counts_from_proportions(proportions: ArrayLike, sizes: ArrayLike) -> Ints:
             "Sizes are numbers of instances: they must be integers from 0 to 2**53.",
         )
     size = size.astype(np.int64)
-    check_values(p, size, range(len(p)), range(p.shape[1]))
+    p = rescaled(p, size, range(len(p)), range(p.shape[1]))
     counts: Ints = largest_remainder(p, size).reshape(given.shape)
     return counts
 

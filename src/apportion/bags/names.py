@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Register", "as_written", "class_array", "sorted_names"]
+__all__ = ["Register", "as_written", "canonical_order", "class_array", "sorted_names"]
 
 
 class Register:
@@ -112,6 +112,25 @@ def sorted_names(names: Iterable[Any]) -> list[Any]:
         return sorted(known)
     except TypeError:
         return known
+
+
+def canonical_order(names: Sequence[Any]) -> NDArray[np.int64]:
+    """Return the positions of names in an order that does not depend on theirs.
+
+    Numbers come first, however they are written, and then texts.
+
+    Examples
+    --------
+    >>> canonical_order(["b", 10, "9", "a"])
+    array([2, 1, 3, 0])
+    """
+
+    def key(place: int) -> tuple[Any, ...]:
+        name = names[place]
+        number = _number(name)
+        return number is None, number or 0, str(name), type(name).__name__
+
+    return np.array(sorted(range(len(names)), key=key), dtype=np.int64)
 
 
 def class_array(names: Sequence[Any]) -> NDArray[Any]:

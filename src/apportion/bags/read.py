@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from apportion.bags.checks import Floats, Ints, Names, check_rows, check_unique
+from apportion.bags.checks import Floats, Ints, Names, check_rows, check_unique, check_unmasked
 from apportion.bags.names import Register
 from apportion.errors import BagError, and_more, count, listing
 
@@ -43,6 +43,7 @@ class Placed:
 
 def as_instances(x: Any) -> Any:
     """Return `x` itself if it is an array or a tuple of arrays, and arrays in place of lists."""
+    check_unmasked("x", x)
     if x is None or (hasattr(x, "shape") and hasattr(x, "__getitem__")):
         return x
     if isinstance(x, tuple):
@@ -85,6 +86,7 @@ def factorize(values: Any, what: str, n_rows: int | None) -> tuple[Names, Ints]:
 
     Many rows are factorized by pandas, few in Python.
     """
+    check_unmasked(f"the array of {what}s", values)
     if not hasattr(values, "dtype"):
         array: Any = np.fromiter(values, dtype=object)  # numpy would make strings of mixed lists
     else:
@@ -172,6 +174,7 @@ class Table:
     ids: Names
     classes: Names
     values: Floats  # (n, C)
+    digits: int | None = None  # after the point, as the values were written, if that is known
 
     @classmethod
     def read(cls, table: Any, classes: Iterable[Hashable] | None, keys: Names) -> Table:
@@ -213,6 +216,8 @@ class Table:
 
 
 def _as_numbers(rows: Any) -> Floats:
+    for part in rows if isinstance(rows, list) else [rows]:
+        check_unmasked("the table", part)
     try:
         values = np.array(rows, dtype=np.float64)
     except (TypeError, ValueError) as error:

@@ -25,7 +25,7 @@ class Wanted:
     """What is to be predicted, and what is to be written beside it."""
 
     rows: str
-    keep: tuple[str, ...]  # columns
+    copy: tuple[str, ...]  # columns
     label: str | None
     proportions: Path | None
     normalize: bool
@@ -45,16 +45,16 @@ def pieces_of(model: Model, source: Source, wanted: Wanted) -> Iterator[Piece]:
     table, columns = source.open(), model.columns
     # The name of an instance that is not a row, and the columns that are asked for.
     key = {"table": None, "images": source.file, "signals": source.signal}[source.kind]
-    keep = list(dict.fromkeys([*([] if key is None else [key]), *wanted.keep]))
+    copy = list(dict.fromkeys([*([] if key is None else [key]), *wanted.copy]))
     texts = [] if wanted.label is None else [wanted.label]
     texts += [] if wanted.proportions is None else [source.bag]
     learned = source.channels if columns is None else columns.names
     table.check_columns(learned, "The model learned from it.")
-    table.check_columns([*keep, *texts])
-    texts += keep[:1] if columns is None else columns.categorical  # names of files or signals
+    table.check_columns([*copy, *texts])
+    texts += copy[:1] if columns is None else columns.categorical  # names of files or signals
     pieces = zip(
         (frame for _, frame in table.read(table.names, set(texts))),
-        table.read_as_written(keep) if keep else repeat(None),
+        table.read_as_written(copy) if copy else repeat(None),
         strict=False,  # an endless one
     )
     frames: Iterator[Any]
@@ -89,7 +89,8 @@ def _not_a_table(frame: pd.DataFrame, kept: pd.DataFrame, source: Source) -> Pie
     if source.images is not None:
         place, files = pd.factorize(frame[source.file])  # a file may stand in several bags
         table = pd.DataFrame({source.file: files, ALL: 0})
-        bags = read_images(source.images, table, file=source.file, size=source.size, **one_bag)
+        one_bag |= {"file": source.file, "size": source.size, "follow_links": source.follow_links}
+        bags = read_images(source.images, table, **one_bag)
         return Piece(frame, kept, (bags.x[place],))
     key = str(source.signal)
     one_bag |= {"signal": key, "order": source.order, "channels": source.channels}

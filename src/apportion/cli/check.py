@@ -8,6 +8,7 @@ import typer
 
 from apportion.cli.options import takes
 from apportion.cli.source import Source
+from apportion.cli.terminal import warnings_kept
 
 __all__ = ["check"]
 
@@ -44,7 +45,8 @@ def check(
     from apportion.plan import held_out_share, make_plan
 
     source = Source(str(rows), **Source.given(options))
-    sets, source, held_out = source.read(None, 0.0, 0)  # all bags, but for a column 'split'
+    with warnings_kept() as doubts:
+        sets, source, held_out = source.read(None, 0.0, 0)  # all bags, but for a column 'split'
     typer.echo(f"{rows}: {_kind(source.kind, sets)}\n")
     for name, bags in sets.items():
         if len(sets) > 1:
@@ -58,25 +60,19 @@ def check(
     if held_out.value is not None:
         held_out = held_out_share(train.n_bags)
     typer.echo(f"By default apportion train uses\n{make_plan(train, validation=held_out)}")
-    doubts = list(_doubts(train))
+    doubts += _doubts(train)
     for doubt in doubts:
         typer.echo(f"\nWarning: {doubt}")
-    verdict = "Apart from these columns, nothing" if doubts else "Nothing"
+    verdict = "Nothing"
+    if doubts:
+        verdict = "--exclude leaves columns out. Apart from these warnings, nothing"
     typer.echo(f"\n{verdict} is wrong with the files. Next: apportion train, with these options.")
 
 
 def _doubts(bags: Any) -> Iterator[str]:
-    """Yield warnings of columns and classes that should probably not be learned from."""
+    """Yield warnings of classes that are probably none."""
     import numpy as np
 
-    columns = bags.columns
-    for name, left_out in ({} if columns is None else columns.left_out).items():
-        n = len(columns.categories[name]) + left_out
-        yield (
-            f"column {name!r} has {n:,} different texts in {bags.n_rows:,} rows, of which the "
-            f"{n - left_out} most frequent are kept.\nIf these are names, ids or dates: --exclude "
-            f"{name}"
-        )
     if bags.n_classes > 2 and bags.n_bags > 2:
         half = np.abs(bags.proportions - 0.5).max(axis=0) < 1e-6
         for name, always in zip(bags.classes, half, strict=True):

@@ -22,6 +22,7 @@ All but [data] may be left out, and what is left out follows from the data (`app
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from inspect import signature
@@ -210,6 +211,12 @@ def read_config(path: Path) -> dict[str, Any]:
 
 def job_of_run(run: Run) -> TrainJob:
     """Return the job that a run was started with, to go on with it."""
+    if run.folder.is_dir() and run.is_empty():
+        raise RunError(
+            f"{run.folder} holds no run yet: it was stopped before config.toml was written.",
+            "Start it again, for example: apportion train rows.csv --bag ward --proportions "
+            f"wards.csv --out {shlex.quote(str(run.folder))}",
+        )
     if "data" not in run.settings():
         raise RunError(
             f"{run.folder} was not started by apportion train: {run.config.name} has no [data].",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, fields
+from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
@@ -12,7 +13,7 @@ import typer
 from apportion.config import help_texts
 from apportion.errors import must_be
 
-__all__ = ["image_size", "listed", "options_of", "takes"]
+__all__ = ["folder_named", "image_size", "listed", "options_of", "takes"]
 
 
 def options_of(
@@ -81,6 +82,20 @@ def listed(text: str | None) -> tuple[str, ...] | None:
     ('age', 'job')
     """
     return None if text is None else tuple(name.strip() for name in text.split(","))
+
+
+def folder_named(text: str) -> Path:
+    """Read the path of a folder. An empty text, which Path takes for the current one, is none.
+
+    Examples
+    --------
+    >>> folder_named("")
+    Traceback (most recent call last):
+    apportion.errors.ConfigError: the folder of a run must be a path; got ''.
+    """
+    if not text:
+        raise must_be("the folder of a run", "a path", text)
+    return Path(text)
 
 
 def image_size(text: str | None) -> tuple[int, int] | None:

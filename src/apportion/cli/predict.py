@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 __all__ = ["predict"]
 
 FORMATS = (".csv", ".parquet")
-OWN = ("bag", "names", "images", "size", "normalize")  # options of the data
+# Options of the run's data that hold for what is predicted as well.
+ALIKE = ("bag", "images", "file", "size", "follow_links", "signal", "order", "channels", "classes")
+OWN = ("bag", "names", "images", "size", "follow_links", "normalize")  # options of the data
 
 
 @takes(options_of(Source, "Data", OWN, dict.fromkeys(("bag", "images", "size"), "the run's")))
 def predict(
-    run: Annotated[
-        Path, typer.Argument(help="The folder of a finished run, or the file of a model.")
-    ],
+    run: Annotated[Path, typer.Argument(help="The folder of a run, or the file of a model.")],
     rows: Annotated[
         Path,
         typer.Argument(help="A table like the one that was learned from: bags are not needed."),
@@ -41,7 +41,7 @@ def predict(
     out: Annotated[
         Path, typer.Option(help="A .csv or .parquet file, with one line per row.")
     ] = Path("predictions.csv"),
-    keep: Annotated[
+    copy: Annotated[
         str | None,
         typer.Option(help="Columns of the rows to write as well, for example id,name."),
     ] = None,
@@ -55,6 +55,10 @@ def predict(
             "them."
         ),
     ] = None,
+    last: Annotated[
+        bool,
+        typer.Option("--last", help="By the last checkpoint of the run, which may be unfinished."),
+    ] = False,
     device: Annotated[str, typer.Option(help="cpu, cuda, or auto.")] = "auto",
     force: Annotated[bool, typer.Option("--force", help="Replace --out.")] = False,
     **options: Any,
@@ -65,11 +69,15 @@ def predict(
 
     With a column of ids beside them, and the accuracy where the truth is known:
 
-      apportion predict runs/a rows.csv --keep id --label income
+      apportion predict runs/a rows.csv --copy id --label income
 
     Where the proportions of bags are known, labels that meet them exactly:
 
       apportion predict runs/a rows.csv --proportions wards.csv
+
+    By the weights so far of a run that was stopped, or still goes on:
+
+      apportion predict runs/a rows.csv --last
 
     The file has a column 'label' and a column 'probability_…' for every class;
     of images and signals, also their names.
@@ -78,11 +86,12 @@ def predict(
 
     given = {"rows": str(rows), **Source.given(options)}
     normalize = given.pop("normalize", False)
-    wanted = Wanted(str(rows), listed(keep) or (), label, proportions, normalize)
+    wanted = Wanted(str(rows), listed(copy) or (), label, proportions, normalize)
     _check_out(out, wanted, force=force)
-    model = Model.load(run, device=device)
+    model = Model.load(run, last=last, device=device)
     source = _source_of(Run(run), given)
-    typer.echo(_write_predictions(model, source, wanted, out))
+    told = _write_predictions(model, source, wanted, out)
+    typer.echo(f"{told} The weights are those after epoch {model.epoch}." if last else told)
 
 
 def _write_predictions(model: Model, source: Source, wanted: Wanted, out: Path) -> str:
@@ -117,8 +126,7 @@ def _source_of(run: Run, given: dict[str, Any]) -> Source:
             "say how files become what it learned from.",
             "Predict in Python: Model.load takes the folder.",
         )
-    alike = ("bag", "images", "file", "size", "signal", "order", "channels", "classes")
-    own = {name: data[name] for name in alike if name in data}
+    own = {name: data[name] for name in ALIKE if name in data}
     return Source.from_dict({**own, **given})
 
 
@@ -145,7 +153,7 @@ def _labels(
             f"model {', '.join(map(str, model.classes))}.",
             "Pass a table with one column for each class of the model.",
         )
-    own = Table(table.ids, model.classes, table.values[:, places])
+    own = Table(table.ids, model.classes, table.values[:, places], table.digits)
     bags = in_known_bags(piece.frame[source.bag].tolist(), own, normalize=wanted.normalize)
     labels = np.empty(len(likely), np.int64)
     labels[bags.index] = likeliest_labels(likely[bags.index], bags)
@@ -183,10 +191,10 @@ def _check_out(out: Path, wanted: Wanted, *, force: bool) -> None:
     for what, path in (("rows", wanted.rows), ("proportions", wanted.proportions)):
         if path is not None and os.path.realpath(path) == os.path.realpath(out):
             raise DataError(f"--out {out} would replace the {what} themselves.", "Pass another.")
-    for name in wanted.keep:
+    for name in wanted.copy:
         if name == "label" or name.startswith("probability_"):
             raise DataError(
-                f"--keep {name} has the name of a column of predictions.",
+                f"--copy {name} has the name of a column of predictions.",
                 "Rename the column, or leave it out.",
             )
 

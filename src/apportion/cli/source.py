@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from apportion.cli.options import image_size, listed, options_of
-from apportion.errors import ConfigError, DataError, Option, suggestion
+from apportion.errors import ConfigError, DataError, Option, Words, must_be, suggestion
 
 if TYPE_CHECKING:
     from apportion.bags.bags import Bags
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["Source"]
 
 PATHS = ("rows", "proportions", "images")
-LISTS = ("channels", "classes", "exclude", "names", "size")
+NEEDS = {"size": "images", "follow_links": "images", "order": "signal", "channels": "signal"}
+LISTS = ("channels", "classes", "exclude", "keep", "names", "size")
 
 
 class Read(NamedTuple):
@@ -54,12 +55,15 @@ class Source:
     counts : bool
         The table holds counts.
     normalize : bool
-        Rescale each bag's numbers to sum to 1.
+        The numbers sum to 100, or are counts of other rows: rescale them. Sums that are off by no
+        more than the rounding of their digits need no option.
     label : str, optional
         The column of the true classes, if known: for accuracies alone. Without --proportions they
         are counted in every bag.
     exclude : tuple of str
         Columns not to learn from, for example id,name.
+    keep : tuple of str
+        Columns to learn from even if they give the truth away.
     names : tuple of str
         The names of the columns, for a file without a header row, e.g. age,job,income.
     images : str, optional
@@ -68,6 +72,8 @@ class Source:
         The column of their names in the folder.
     size : (height, width), optional
         Resize images to height x width, for example 64x64.
+    follow_links : bool
+        Read images outside the folder as well, by links or by '..' in their names.
     signal : str, optional
         The column that names each row's signal; the table then has one row per frame.
     order : str, optional
@@ -89,10 +95,12 @@ class Source:
     normalize: bool = False
     label: str | None = None
     exclude: tuple[str, ...] = ()
+    keep: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     images: str | None = None
     file: str = "file"
     size: tuple[int, int] | None = None
+    follow_links: bool = False
     signal: str | None = None
     order: str | None = None
     channels: tuple[str, ...] = ()
@@ -104,10 +112,15 @@ class Source:
                 "rows are image files (images) and frames of signals (signal) at once.",
                 "Pass one of the two.",
             )
-        for name, needs in (("size", "images"), ("order", "signal"), ("channels", "signal")):
+        for name, needs in NEEDS.items():
             if getattr(self, name) and getattr(self, needs) is None:
                 also = ("Pass ", Option(needs, "…", needs.upper()), " as well.")
                 raise ConfigError(f"{name} is given, but no {needs}.", also)
+        if self.keep and self.kind != "table":
+            raise ConfigError(
+                f"keep is given, but the rows are {self.kind}.",
+                "Leave it out: it is for columns of a table.",
+            )
         if self.exclude and self.kind == "images":
             raise ConfigError(
                 "exclude is given, but the rows are image files.",
@@ -134,7 +147,7 @@ class Source:
         """Return the options of [data] among flags, in the types that it has."""
         known = {option.name for option in fields(Source)}
         found = {name: value for name, value in flags.items() if name in known}
-        for name in ("classes", "exclude", "names"):
+        for name in ("classes", "exclude", "keep", "names"):
             found[name] = listed(found.get(name))
         found["size"] = image_size(found.get("size"))
         return {name: value for name, value in found.items() if value not in (None, False)}
@@ -154,6 +167,9 @@ class Source:
                 'Name the table, for example rows = "rows.csv". The configuration of a run that '
                 "was started in Python names none.",
             )
+        for option in fields(cls):
+            if option.name in given:
+                _check_type(option.name, str(option.type), given[option.name])
         for name in PATHS:
             if name in given and folder is not None:
                 given[name] = str(folder / Path(given[name]).expanduser())
@@ -229,7 +245,7 @@ class Source:
         }
         held_out = validation, seed
         if self.images is not None:
-            options |= {"file": self.file, "size": self.size}
+            options |= {"file": self.file, "size": self.size, "follow_links": self.follow_links}
             sets = read_image_sets(self.images, rows, *held_out, **options)
             return self._read(sets, table, validation)
         if self.signal is not None:
@@ -244,14 +260,16 @@ class Source:
         if columns is None:
             left_out = (self.bag, self.label, *self.exclude)
             chosen = [n for n in named(rows.names, rows.source) if n not in left_out]
+        options |= {"columns": chosen, "keep": self.keep}
         try:
-            sets = read_sets(rows, columns=chosen, validation=validation, seed=seed, **options)
+            sets = read_sets(rows, validation=validation, seed=seed, **options)
         except DataError as error:
             if not error.names("columns"):  # which are no option here
                 raise
-            remedy = "Convert it to numbers or to text, or leave it out with --exclude."
+            remedy: Words = "Convert it to numbers or to text, or leave it out with --exclude."
+            if error.names("keep"):
+                remedy = tuple(map(_exclude, error.args[-1]))
             raise error.remedied(remedy) from error
-        self._check_for_the_truth(sets["train"])
         return self._read(sets, table, validation)
 
     def _read(
@@ -265,15 +283,24 @@ class Source:
         n_bags = sum(bags.n_bags for bags in sets.values())
         return Read(sets, self, held_out_share(n_bags, validation))
 
-    def _check_for_the_truth(self, bags: Bags) -> None:
-        """Check that no column holds the classes themselves: results would look too good."""
-        assert bags.columns is not None
-        classes = {str(name) for name in bags.classes}
-        for name, categories in bags.columns.categories.items():
-            if len(classes) > 1 and set(categories) == classes:
-                raise DataError(
-                    f"column {name!r} of {self.rows} has the classes themselves: "
-                    f"{', '.join(sorted(classes))}.",
-                    f"Pass --label {name} if it is the truth, which is then used to measure "
-                    f"accuracies and for nothing else; or --exclude {name}.",
-                )
+
+def _exclude(part: str | Option) -> str | Option:
+    """Return a part of a remedy with --exclude in place of the columns to learn."""
+    if isinstance(part, Option) and part.name == "columns":
+        return Option("exclude", flag_value=part.flag_value)
+    return part
+
+
+def _check_type(name: str, declared: str, value: Any) -> None:
+    """Check that a value of [data] is of the type that its option has."""
+    if declared.startswith("tuple"):
+        kind: type = int if "int" in declared else str
+        rule = f"a list of {'two whole numbers' if kind is int else 'texts'}"
+        right = isinstance(value, list | tuple) and all(type(item) is kind for item in value)
+        right = right and (kind is str or (len(value) == 2 and min(value) > 0))
+    elif declared == "bool":
+        rule, right = "true or false", isinstance(value, bool)
+    else:
+        rule, right = "a text", isinstance(value, str)
+    if not right:
+        raise must_be(f"{name} in [data]", rule, value)

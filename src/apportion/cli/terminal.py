@@ -11,7 +11,7 @@ from types import FrameType
 
 import typer
 
-__all__ = ["INTERRUPTED", "Interruption", "interruptible", "log_shown"]
+__all__ = ["INTERRUPTED", "Interruption", "interruptible", "log_shown", "warnings_kept"]
 
 INTERRUPTED = 130  # the exit code of what Ctrl-C has ended
 
@@ -27,6 +27,22 @@ def log_shown() -> Iterator[None]:
         yield
     finally:
         logger.setLevel(before)
+        logger.removeHandler(handler)
+
+
+@contextmanager
+def warnings_kept() -> Iterator[list[str]]:
+    """Yield a list that gets the warnings of the log, which are not shown meanwhile."""
+    logger, handler, kept = logging.getLogger("apportion"), logging.Handler(logging.WARNING), []
+
+    def keep(record: logging.LogRecord) -> None:
+        kept.append(record.getMessage())
+
+    handler.emit = keep  # type: ignore[method-assign]
+    logger.addHandler(handler)
+    try:
+        yield kept
+    finally:
         logger.removeHandler(handler)
 
 

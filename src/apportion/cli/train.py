@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import shlex
-import shutil
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from apportion.cli._folder import aside_of, check_free, new_run, settled
 from apportion.cli.job import Learning, Prepared, TrainJob, job_of_run
-from apportion.cli.options import listed, options_of, takes
+from apportion.cli.options import folder_named, listed, options_of, takes
 from apportion.cli.source import Source
 from apportion.cli.terminal import INTERRUPTED, interruptible, log_shown
 from apportion.config import TrainConfig
@@ -34,6 +32,7 @@ PLANNED = {
     "epochs": "100, fewer for large data",
     "batch_size": "a hundredth of the rows",
     "weight_decay": "0.1",
+    "threads": "1 where steps are small",
 }
 
 
@@ -54,11 +53,21 @@ def train(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="The folder of the run.", show_default="runs/1, runs/2, …", rich_help_panel=RUN
+            help="The folder of the run.",
+            show_default="runs/1, runs/2, …",
+            rich_help_panel=RUN,
+            parser=folder_named,
+            metavar="<path>",
         ),
     ] = None,
     resume: Annotated[
-        Path | None, typer.Option(help="Go on with the run in this folder.", rich_help_panel=RUN)
+        Path | None,
+        typer.Option(
+            help="Go on with the run in this folder.",
+            rich_help_panel=RUN,
+            parser=folder_named,
+            metavar="<path>",
+        ),
     ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Replace the run in --out.", rich_help_panel=RUN)
@@ -89,6 +98,10 @@ def train(
 
       apportion train --resume runs/a
 
+    With more epochs than it began with, at its own eta:
+
+      apportion train --resume runs/a --epochs 200
+
     Every epoch shows the loss; the validation error, the share of a held-out
     bag that is given to the wrong class, which selects the epoch; how many
     pseudo labels changed; and their regret: what they cost above the best ones
@@ -96,13 +109,17 @@ def train(
     method and train may be edited and trained from again, log.jsonl with one
     record per epoch, checkpoints, and the model for apportion predict and export.
     """
-    given, sections = Source.given(options), _sections(options)
+    given, sections, more = Source.given(options), _sections(options), False
     if resume is not None:
-        # Where and with how many threads it computes may change; the rest was decided.
-        free = {name: sections["train"].pop(name) for name in ("device", "threads")}
+        resume = settled(resume)
+        # Where and with how many threads it computes may change, and epochs may be added.
+        free = {name: sections["train"].pop(name) for name in ("device", "threads", "epochs")}
         chosen = [name for own in sections.values() for name, v in own.items() if v is not None]
         _check_alone(source, out, [*given, *chosen, *(["force"] if force else [])])
-        job = job_of_run(Run(resume)).changed({"train": free})
+        job = job_of_run(Run(resume))
+        _check_added(free["epochs"], job.train["epochs"], resume)
+        more = (free["epochs"] or 0) > job.train["epochs"]
+        job = job.changed({"train": free})
     elif source is None:
         raise ConfigError(
             "neither rows nor a configuration are given.",
@@ -115,8 +132,13 @@ def train(
         else:
             job = TrainJob(Source(str(source), **given))
         job = job.changed(sections)
-        _check_free(out, force=force)
+        out = None if out is None else settled(out)
+        check_free(out, force=force)
     before = None if resume is None else Run(resume)
+    if before is not None and before.evaluation.exists() and not more:
+        epochs = len(before.records())
+        typer.echo(f"{before.folder} is finished: {epochs} epochs. There is nothing to do.")
+        return
     _train(job, out, before, force=force, tensorboard=tensorboard)
 
 
@@ -142,28 +164,13 @@ def _check_alone(source: Path | None, out: Path | None, options: list[str]) -> N
         )
 
 
-def _check_free(out: Path | None, *, force: bool) -> None:
-    """Check the folder before anything is read. What it holds stays until training has begun."""
-    if out is None:
-        return
-    if out.exists() and not out.is_dir():
-        raise RunError(f"--out {out} is a file.", "Pass a folder, which need not exist yet.")
-    if foreign := Run(out).foreign():
-        raise RunError(
-            f"--out {out} has {foreign[0].name}, which is no part of a run.",
-            "Pass another folder, which need not exist yet.",
+def _check_added(epochs: int | None, before: int, folder: Path) -> None:
+    """Check that epochs are added, if any number of them is given, and none taken away."""
+    if epochs is not None and epochs < before:
+        raise ConfigError(
+            f"--epochs {epochs} is less than the {before} that {folder} is trained for.",
+            "Pass more than that, or leave it out.",
         )
-    if _is_filled(out) and not force:
-        raise RunError(
-            f"--out {out} holds a run already.",
-            f"Go on with it: apportion train --resume {shlex.quote(str(out))}; or pass another "
-            "folder, or --force to replace it.",
-        )
-
-
-def _is_filled(folder: Path) -> bool:
-    """Tell whether a folder holds anything but a lock."""
-    return any(path != Run(folder).lock for path in folder.glob("*"))
 
 
 # ---------------------------------------------------------------------------------- training
@@ -177,18 +184,19 @@ def _train(
     from apportion.training.progress import announce
     from apportion.training.tensorboard import tensorboard as event_files
 
-    if before is not None and before.evaluation.exists():
-        epochs = len(before.records())
-        typer.echo(f"{before.folder} is finished: {epochs} epochs. There is nothing to do.")
-        return
     with ExitStack() as stack:
         stack.enter_context(log_shown())
         found = job.prepare(None if before is None else _columns_of(before))
         interruption = stack.enter_context(interruptible())
-        run = before or stack.enter_context(_new_run(out, force=force))
-        run.about = found.about
+        run = before or stack.enter_context(new_run(out, force=force))
+        run.about = found.about if before is None else _sections_of(before)
         log_events = None
         if tensorboard:
+            if run.tensorboard.is_symlink():
+                raise RunError(
+                    f"{run.tensorboard} is a link, and nothing is written through links.",
+                    "Remove it, or put the folder itself in its place.",
+                )
             log_events = stack.enter_context(event_files(run.tensorboard))
 
         def on_epoch(record: dict[str, Any], net: Any) -> None:
@@ -209,10 +217,13 @@ def _train(
                 on_epoch=on_epoch,
             )
         except KeyboardInterrupt:
-            typer.echo(_stopped(run, found.config.epochs), err=True)
+            begun = before is not None or bool(run.records())
+            typer.echo(_stopped(run, found.config.epochs, begun=begun), err=True)
             raise typer.Exit(INTERRUPTED) from None
         finally:
             interruption.over = True
+        if before is not None:
+            settled(run.folder)
     typer.echo(_told(run, history, job.source))
     if tensorboard:
         typer.echo(f"  tensorboard --logdir {shlex.quote(str(run.tensorboard))}")
@@ -227,58 +238,10 @@ def _columns_of(run: Run) -> Columns | None:
     return columns_of(read_header(run.checkpoint, "checkpoint"))
 
 
-@contextmanager
-def _new_run(out: Path | None, *, force: bool) -> Iterator[Run]:
-    """Make the folder of a new run, and keep others out of it.
-
-    If the run fails before its first epoch ends, all is left as it was: a run that it replaces is
-    set aside until then.
-    """
-    folder = _claimed() if out is None else out
-    if folder.is_symlink() or folder.name in ("", ".."):  # what can be renamed is behind it
-        folder = Path(os.path.realpath(folder))
-    aside = folder.with_name(f"{folder.name}.replaced")
-    replaces = force and _is_filled(folder)
-    made = out is None or replaces or not folder.exists()
-    if replaces:
-        if aside.exists():
-            raise RunError(
-                f"{aside} holds a run that was to be replaced by one that was cut short.",
-                "Put it back in its place, or remove it.",
-            )
-        with Run(folder).locked():  # which fails if somebody is training there
-            folder.rename(aside)
-    run, is_ours = Run(folder), False
-    try:
-        with run.locked():
-            if _is_filled(folder):
-                raise RunError(
-                    f"{run.folder} holds a run that another process has begun by now.",
-                    "Pass another folder.",
-                )
-            is_ours = True
-            yield run
-    finally:
-        if is_ours and run.records():
-            if replaces:
-                shutil.rmtree(aside)
-        elif is_ours:
-            shutil.rmtree(folder)
-            if not made:
-                folder.mkdir()
-        if replaces and aside.exists() and not folder.exists():
-            aside.rename(folder)
-
-
-def _claimed() -> Path:
-    """Make the first folder of runs/1, runs/2 and so on that nobody else has made."""
-    number = 0
-    while True:
-        number += 1
-        folder = Path("runs", str(number))
-        with suppress(FileExistsError):
-            folder.mkdir(parents=True)
-            return folder
+def _sections_of(run: Run) -> dict[str, dict[str, Any]]:
+    """Return the sections of a run's configuration that `fit` does not write by itself."""
+    own = ("format", "train", "method", "resolved")
+    return {name: section for name, section in run.settings().items() if name not in own}
 
 
 # -------------------------------------------------------------------------------- messages
@@ -294,13 +257,14 @@ def _intent(run: Run, found: Prepared) -> str:
     )
 
 
-def _stopped(run: Run, epochs: int) -> str:
-    done = len(run.records())
-    if not done:
-        return "\nStopped before the first epoch ended: nothing is kept."
+def _stopped(run: Run, epochs: int, *, begun: bool) -> str:
+    if not begun:
+        return "\nStopped before the first epoch ended: nothing is kept. Begin as you did."
+    aside = aside_of(run.folder)
+    kept = f"\nThe run that it replaces is kept in {aside} until then." if aside.exists() else ""
     return (
-        f"\nStopped after {done} of {epochs} epochs. To go on:\n"
-        f"  apportion train --resume {shlex.quote(str(run.folder))}"
+        f"\nStopped after {len(run.records())} of {epochs} epochs. To go on:\n"
+        f"  apportion train --resume {shlex.quote(str(run.folder))}{kept}"
     )
 
 

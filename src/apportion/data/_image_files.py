@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import struct
+import warnings
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +27,7 @@ T = TypeVar("T")
 
 TOGETHER = 64  # images that one task reads
 SAY_EVERY = 10_000  # images
+MOST_PIXELS = 2**26  # of one image, which takes 200 MB: known from its header, before any memory
 
 GRAY = ("1", "L", "LA", "La")
 DEEP = ("I", "F")  # with I;16 and similar modes: more than 8 bits, too many for uint8
@@ -59,6 +61,23 @@ class ImageFiles:
     def __init__(self, folder: Path, names: Sequence[str], rows: Sequence[int]) -> None:
         self.folder, self.names, self.rows = folder, names, rows
 
+    def check_links(self) -> None:
+        """Check that no file is a link, or in a linked folder, that leads out of the folder."""
+        root = os.path.realpath(self.folder)
+        inside: dict[Path, bool] = {}
+        left = []
+        for i, name in enumerate(self.names):
+            path = self.folder / name
+            if path.parent not in inside:
+                inside[path.parent] = _is_within(path.parent, root)
+            if not inside[path.parent] or (path.is_symlink() and not _is_within(path, root)):
+                left.append(i)
+        if left:
+            raise DataError(
+                f"{self._file(left[0])} is a link that leaves {self.folder}{and_more(len(left))}.",
+                ("Copy the files there, or pass ", Option("follow_links"), "."),
+            )
+
     def read(self, size: Size | None, store: Path | None, like: Iterable[int] = ()) -> Pixels:
         """Read the array (M, 1 or 3, height, width), mapped to a file in `store` if it is given.
 
@@ -70,7 +89,19 @@ class ImageFiles:
                 f"{self._file(absent[0])} does not exist in {self.folder}{and_more(len(absent))}.",
                 "Put it there, or correct its name, which is relative to the folder.",
             )
-        headers = self._for_all(self._read_header)
+        with warnings.catch_warnings():  # here, since threads share their filters
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+            headers = self._for_all(self._read_header)
+        large = [
+            i for i, (_, (height, width)) in enumerate(headers) if height * width > MOST_PIXELS
+        ]
+        if large:
+            height, width = headers[large[0]].size
+            raise DataError(
+                f"{self._file(large[0])} is of {height:,} × {width:,} (height × width), more than "
+                f"{MOST_PIXELS:,} pixels{and_more(len(large))}.",
+                "Save it smaller or cut into tiles, or leave its row out of the table.",
+            )
         deep = [i for i, (mode, _) in enumerate(headers) if mode.startswith(DEEP)]
         if deep:
             raise DataError(
@@ -183,3 +214,9 @@ class ImageFiles:
 
     def _file(self, i: int) -> str:
         return f"{self.names[i]!r} (row {self.rows[i]:,} of the table, counted from 0)"
+
+
+def _is_within(path: Path, root: str) -> bool:
+    """Tell whether a path leads to a place in a folder, which is given without links."""
+    real = os.path.realpath(path)
+    return real == root or real.startswith(root.rstrip(os.sep) + os.sep)

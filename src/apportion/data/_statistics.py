@@ -153,7 +153,8 @@ class Statistics:
             self._say_if_numbers(name, own)
             if len(own.counts) > MOST_CATEGORIES:
                 log.warning(
-                    "Column %r has %s categories: only the %d most frequent ones are kept.",
+                    "Column %r has %s categories: only the %d most frequent ones are kept. If they "
+                    "are names, ids or dates, leave the column out.",
                     name,
                     f"{len(own.counts):,}",
                     MOST_CATEGORIES,

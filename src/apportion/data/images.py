@@ -21,7 +21,7 @@ from apportion.data._row_store import check_store
 from apportion.data.pieces import Pieces, Rows
 from apportion.data.proportions import BagTable, read_proportions
 from apportion.data.tables import split_bags
-from apportion.errors import DataError
+from apportion.errors import DataError, Option
 
 __all__ = ["read_image_sets", "read_images"]
 
@@ -37,6 +37,7 @@ def read_images(
     normalize: bool = False,
     label: str | None = None,
     size: tuple[int, int] | None = None,
+    follow_links: bool = False,
     store: str | os.PathLike[str] | None = None,
 ) -> Bags:
     """Read image files, and put them in bags.
@@ -63,6 +64,8 @@ def read_images(
     size : (height, width), optional
         What to resize images to, bilinearly and without keeping their shape. By default all must
         be of one size.
+    follow_links : bool
+        Whether files may lie outside the folder, by links or by ``..`` in their names.
     store : path, optional
         A new or empty folder, in which the array becomes a file that is mapped into memory,
         ``images.npy``. By default an array of more than 1 GiB is a temporary file, which is removed
@@ -87,7 +90,7 @@ def read_images(
     target = None if store is None else Path(store).expanduser()
     if target is not None:
         check_store(target)
-    how = {"counts": counts, "normalize": normalize}
+    how = {"counts": counts, "normalize": normalize, "follow_links": follow_links}
     bags, _, files = _place(folder, table, bag, file, label, proportions, **how)
     return bags.with_rows(files.read(shape, target))
 
@@ -107,14 +110,21 @@ def read_image_sets(
 
 
 def _place(
-    folder: Any, table: Any, bag: str, file: str, label: str | None, proportions: Any, **how: Any
+    folder: Any,
+    table: Any,
+    bag: str,
+    file: str,
+    label: str | None,
+    proportions: Any,
+    follow_links: bool = False,
+    **how: Any,
 ) -> tuple[Bags, BagTable | None, ImageFiles]:
     """Put files in bags, so that errors in the bags are raised before all files are read."""
     root = Path(folder).expanduser()
     if not root.is_dir():
         raise DataError(f"{root} is not a folder.", "Pass the folder that the image files are in.")
     pieces, frame = read_columns(table, [file, bag, label])
-    files = _check_names(pieces.source, frame[file].tolist())
+    files = _check_names(pieces.source, frame[file].tolist(), follow_links)
     known = None if proportions is None else read_proportions(proportions, bag)
     ids = names_in(pieces, frame[bag], known)
     _check_once(pieces.source, files, ids)
@@ -128,23 +138,35 @@ def _place(
     first_rows = np.unique(place, return_index=True)[1].tolist()
     placed = Placed(*factorize(ids, "bag id", len(ids)), place)
     bags = put(pieces, placed, known, truth=truth, **how)
-    return bags, known, ImageFiles(root, list(map(str, distinct)), first_rows)
+    found = ImageFiles(root, list(map(str, distinct)), first_rows)
+    if not follow_links:
+        found.check_links()
+    return bags, known, found
 
 
 def _is_positive(n: Any) -> bool:
     return isinstance(n, int | np.integer) and bool(n > 0)
 
 
-def _check_names(source: str, names: list[Any]) -> list[str]:
+def _check_names(source: str, names: list[Any], follow_links: bool) -> list[str]:
     """Return the file names in one form, after a check that they lie within the folder."""
     files = []
     for row, name in enumerate(map(str, names)):
-        outside = ".." in re.split(r"[/\\]", name) or PureWindowsPath(name).drive
-        if outside or PurePosixPath(name).is_absolute() or name.startswith("\\"):
+        up = not follow_links and ".." in re.split(r"[/\\]", name)
+        if (
+            up
+            or PureWindowsPath(name).drive
+            or PurePosixPath(name).is_absolute()
+            or name.startswith("\\")
+        ):
             raise DataError(
                 f"{source}: the file {name!r} in row {row:,} (counted from 0) is outside the "
                 "folder.",
-                "Name files from the folder on, without '..', for example cats/1.png.",
+                (
+                    "Name files from the folder on, without '..', for example cats/1.png",
+                    *((", or pass ", Option("follow_links")) if up else ()),
+                    ".",
+                ),
             )
         files.append(str(PurePosixPath(name)))
     return files

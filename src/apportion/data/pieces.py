@@ -32,6 +32,7 @@ log = logging.getLogger("apportion")
 FORMATS = (".csv", ".csv.gz", ".parquet")
 CELLS = 2**21  # of one piece: 16 MiB of numbers
 MOST_ROWS = 2**17
+MOST_COLUMNS = 20_000  # each takes about a millisecond per piece, whatever its length
 
 # The names that pandas and pyarrow use for an index without a name, when it is saved.
 NAMELESS = re.compile(r"Unnamed: \d+|__index_level_\d+__")
@@ -189,6 +190,7 @@ def open_pieces(
     try:
         with reading(path):
             pieces = _opened(path, file, names)
+            _check_width(pieces)
     except BaseException:
         file.close()
         raise
@@ -269,6 +271,14 @@ def check_file(path: Path) -> None:
         raise DataError(
             f"{path} does not exist.",
             suggestion(path.name, there) if there else "Pass the path of a .csv or .parquet file.",
+        )
+
+
+def _check_width(pieces: Pieces) -> None:
+    if len(pieces.names) > MOST_COLUMNS:
+        raise DataError(
+            f"{pieces.source} has {len(pieces.names):,} columns, more than {MOST_COLUMNS:,}.",
+            "Leave some out, or read the numbers into an array: Bags.from_rows takes it.",
         )
 
 

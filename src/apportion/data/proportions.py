@@ -33,6 +33,7 @@ SETS = ("train", "valid", "test")  # its values
 # Names of the columns of a long table, in the singular or the plural.
 CLASS_NAMES = ("class", "classes", "label", "labels", "category", "categories")
 CLASSES = Option("classes", '["yes", "no"]', "yes,no")
+DIGITS = r"^\s*[+-]?\d*\.(\d+)(?:[eE].*)?\s*$"  # those of a number
 VALUE_NAMES = ("value", "values", "count", "counts", "proportion", "proportions", "share", "shares")
 
 
@@ -89,7 +90,14 @@ def read_proportions(given: Any, bag: str, classes: Iterable[Hashable] | None = 
         names, values = _wide(source, frame, ids, classes)
     else:
         names, values = _long(source, frame, code, ids, classes, from_csv=from_csv)
-    return BagTable(ids, names, values, source, split)
+    digits = _digits(frame.select_dtypes(exclude="number")) if from_csv else None
+    return BagTable(ids, names, values, digits, source, split)
+
+
+def _digits(cells: pd.DataFrame) -> int:
+    """Return how many digits after the point numbers are written with, in a CSV file."""
+    written = (cells[name].astype(str).str.extract(DIGITS)[0].str.len() for name in cells)
+    return max((int(lengths.max()) for lengths in written if lengths.notna().any()), default=0)
 
 
 def _load(given: Any, bag: str) -> tuple[str, pd.DataFrame]:
@@ -254,11 +262,12 @@ def _class_and_value(frame: pd.DataFrame, twice: Any) -> tuple[int, int]:
         if name in CLASS_NAMES:
             return j, 1 - j
     numeric = [not _not_numbers(frame.iloc[:, j]).any() for j in range(2)]
-    if all(numeric) and (np.mod(_numbers(frame.iloc[:, 0]), 1) != 0).any():
+    if all(numeric):
+        names = f"{str(frame.columns[0])!r} nor {str(frame.columns[1])!r}"
         raise DataError(
-            f"bag {twice!r} occurs more than once, and neither column "
-            f"{frame.columns[0]!r} nor {frame.columns[1]!r} is one of classes.",
-            "Keep one row per bag; or, with one row per bag and class, name the columns class and "
-            "value.",
+            f"bag {twice!r} occurs more than once, and both other columns are numbers: neither "
+            f"{names} is known to be that of classes.",
+            "Keep one row per bag, if these are two classes; or, with one row per bag and class, "
+            "name the columns class and value.",
         )
-    return (1, 0) if numeric == [True, False] else (0, 1)
+    return (1, 0) if numeric[0] else (0, 1)

@@ -27,6 +27,7 @@ from apportion.data._named import put
 from apportion.data._row_store import RowStore, check_store
 from apportion.data._scan import Scan
 from apportion.data.encoding import Unseen, encode_into
+from apportion.data.giveaways import check_for_truth
 from apportion.data.pieces import Pieces, Rows, named, naming, open_pieces
 from apportion.data.proportions import SETS, BagTable, read_proportions
 from apportion.errors import ConfigError, DataError, Option, count
@@ -49,6 +50,7 @@ def read_table(
     classes: Iterable[Hashable] | None = None,
     label: str | None = None,
     columns: Columns | Sequence[str] | None = None,
+    keep: Sequence[str] = (),
     store: str | os.PathLike[str] | None = None,
 ) -> Bags:
     """Read bags from a table of rows and a table of proportions.
@@ -76,6 +78,10 @@ def read_table(
     columns : Columns, or list of column names, optional
         Columns that were learned before, to be used as they are; or the columns to learn. By
         default all but those of the bag and the label.
+    keep : list of column names
+        Columns to learn from even if they give the truth away. Others are refused if the numbers
+        of their values meet the class counts exactly, in 5 bags of 5 rows or more with differing
+        proportions, and warned of if they nearly do.
     store : path, optional
         A new folder for the encoded rows. By default they stay in memory if they take no more than
         1 GiB, and otherwise go into a temporary folder, which is removed when they are not used
@@ -105,7 +111,7 @@ def read_table(
     >>> bags.x[3]
     array([45.,  1.], dtype=float32)
     """
-    table = _Reading(rows, bag, proportions, classes, label, columns, store)
+    table = _Reading(rows, bag, proportions, classes, label, columns, keep, store)
     return table.read(counts, normalize, None)[0]
 
 
@@ -154,7 +160,7 @@ def split_bags(
     """Split bags as the column `split` of their table says, or at random."""
     if table is not None and table.split is not None:
         said = dict(zip(table.ids, table.split, strict=True))
-        masks = _masks([said[name] for name in bags.ids], bags.n_bags, validation, seed)
+        masks = _masks([said[name] for name in bags.ids], bags.ids, validation, seed)
         return {name: bags[mask] for name, mask in masks.items()}
     share = held_out_share(bags.n_bags, validation).value
     if not share:
@@ -165,13 +171,15 @@ def split_bags(
     return {"train": train, "valid": valid}
 
 
-def _masks(split: Sequence[str] | None, n_bags: int, validation: float | None, seed: int) -> Masks:
+def _masks(
+    split: Sequence[str] | None, ids: Sequence[Hashable], validation: float | None, seed: int
+) -> Masks:
     """Decide which bags belong to which set."""
     if split is None:
-        share = held_out_share(n_bags, validation).value
+        share = held_out_share(len(ids), validation).value
         if not share:
-            return {"train": np.ones(n_bags, bool)}
-        held_out = held_out_bags(n_bags, share, seed=seed)
+            return {"train": np.ones(len(ids), bool)}
+        held_out = held_out_bags(ids, share, seed=seed)
         return {"train": ~held_out, "valid": held_out}
     if validation:
         raise ConfigError(
@@ -193,6 +201,7 @@ class _Reading:
         classes: Iterable[Hashable] | None = None,
         label: str | None = None,
         columns: Columns | Sequence[str] | None = None,
+        keep: Sequence[str] = (),
         store: str | os.PathLike[str] | None = None,
     ) -> None:
         bag, label = str(bag), None if label is None else str(label)
@@ -207,6 +216,7 @@ class _Reading:
                 f"neither proportions nor a label are given for {self.source.source}.",
                 "Pass a table of proportions, by bag.",
             )
+        self.keep = [keep] if isinstance(keep, str) else list(keep)
         self.classes = None if classes is None else list(classes)
         self.table = None
         if proportions is not None:
@@ -220,17 +230,17 @@ class _Reading:
         scan, table, masks = self.scan, self.table, Masks()
         learn = [] if self.columns is not None else self.features
         if split is not None and table is not None:
-            masks = _masks(table.split, len(table.ids), *split)
+            masks = _masks(table.split, table.ids, *split)
         elif split is not None:
             scan.read([])  # only now it is known which bags there are
-            masks = _masks(None, len(scan.bags.numbers), *split)
+            masks = _masks(None, scan.bags.names, *split)
         columns = scan.read(learn, masks.get("train")) or self.columns
         assert columns is not None
         bags = self._placed(counts, normalize)
         self.warns = split is None and self.columns is not None  # encoded by columns learned before
         n_rows, n_bags = count(scan.n_rows, "row"), count(bags.n_bags, "bag")
         log.info("%s: %s in %s", self.source.source, n_rows, n_bags)
-        return bags.with_rows(self._encode(columns), columns), masks
+        return self._encode(bags, columns, masks.get("train")), masks
 
     def _placed(self, counts: bool, normalize: bool) -> Bags:
         """Put the rows into bags, which get their x later."""
@@ -243,7 +253,7 @@ class _Reading:
         placed, how = Placed(ids, scan.bags.all_rows), {"counts": counts, "normalize": normalize}
         return put(self.source, placed, table, classes=self.classes, truth=truth, **how)
 
-    def _encode(self, columns: Columns) -> Any:
+    def _encode(self, bags: Bags, columns: Columns, train: NDArray[np.bool_] | None) -> Bags:
         """Read the table once more, and write its rows into arrays."""
         source, scan, unseen, read = self.source, self.scan, Unseen(), 0
         log.info("%s: encoding %s", source.source, count(scan.n_rows, "row"))
@@ -271,11 +281,15 @@ class _Reading:
                 warnings.warn(f"{source.source}: {unseen}", stacklevel=4)
             elif unseen.rows:
                 log.info("%s: %s", source.source, unseen)
+            numbers, codes = store.finish()
+            whole = bags.with_rows((numbers, codes) if columns.categories else numbers, columns)
+            if self.columns is None:
+                with naming(source.source):
+                    check_for_truth(whole if train is None else whole[train], self.keep)
         except BaseException:
             store.remove()
             raise
-        numbers, codes = store.finish()
-        return (numbers, codes) if columns.categories else numbers
+        return whole
 
 
 def _choose_columns(

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from apportion.engine.feed import Parts, as_networks_take, readable_part
+from apportion.errors import DataError
 
 __all__ = ["cut", "fill_confidence", "slices"]
 
@@ -47,5 +48,11 @@ def fill_confidence(
     net.eval()
     with torch.autocast(found.device.type, precision, enabled=precision is not torch.float32):
         for (first, end), x in zip(spans, batches, strict=True):
-            found[first:end] = net(*x).to(found.dtype).softmax(dim=1)
+            logits = net(*x)
+            if logits.shape != (wanted := (end - first, found.shape[1])):
+                raise DataError(
+                    f"the net returned logits of shape {tuple(logits.shape)}, not {wanted}.",
+                    "Pass a net with one logit per class.",
+                )
+            found[first:end] = logits.to(found.dtype).softmax(dim=1)
     net.train(was_training)

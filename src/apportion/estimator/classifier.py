@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import is_dataclass, replace
 from os import PathLike
 from typing import Any
@@ -33,7 +33,8 @@ from torch import nn
 
 from apportion.bags.bags import Bags
 from apportion.bags.names import class_array
-from apportion.errors import ConfigError
+from apportion.data.giveaways import check_for_truth
+from apportion.errors import ConfigError, Words
 from apportion.estimator.file import load_estimator, save_estimator
 from apportion.estimator.inputs import encode_rows, n_rows_of, read_rows
 from apportion.estimator.targets import has_rows_of_proportions, in_order, read_targets
@@ -80,6 +81,10 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     validation_fraction : float, optional
         The share of the bags that is held out, whole, to select the best epoch. By default a
         tenth, or none if that is fewer than five bags; the last epoch is then taken.
+    keep : list of column names, optional
+        Columns of X to learn from even if they give the truth away; those of an array are "0", "1"
+        and so on. Others are refused if the numbers of their values meet the class counts exactly,
+        in 5 bags of 5 rows or more with differing proportions, and warned of if they nearly do.
     random_state : int, RandomState or None
         Determines held-out bags, weights, and everything else that is random.
     device : str
@@ -116,6 +121,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         learning_rate: float | None = None,
         weight_decay: float | None = None,
         validation_fraction: float | None = None,
+        keep: Sequence[str] | None = None,
         random_state: Any = None,
         device: str = "auto",
         verbose: bool | None = None,
@@ -128,6 +134,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.learning_rate = learning_rate
         self.weight_decay = weight_decay
         self.validation_fraction = validation_fraction
+        self.keep = keep
         self.random_state = random_state
         self.device = device
         self.verbose = verbose
@@ -178,6 +185,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             x, columns = encode_rows(rows, train.index)
             whole, train = whole.with_rows(x, columns), train.with_rows(x, columns)
             valid = None if valid is None else valid.with_rows(x, columns)
+            check_for_truth(train, self.keep or (), _leave_out)
         options = {name: getattr(self, name) for name in OPTIONS} | {"seed": seed}
         given = {name: value for name, value in options.items() if value is not None}
         named = self.method if isinstance(self.method, str | None) else type(method).__name__
@@ -260,6 +268,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         path: str | PathLike[str],
         *,
         net: nn.Module | Callable[[], nn.Module] | None = None,
+        last: bool = False,
         device: str = "auto",
     ) -> LLPClassifier:
         """Read a classifier that `save` wrote, or the model of a run.
@@ -273,10 +282,13 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         net : nn.Module or callable, optional
             A net like the one that was trained, or a function that makes one, if that was no net of
             this library: its weights are in the file, but how to build it is not.
+        last : bool
+            Whether to take the weights of the last checkpoint of a run, which may be unfinished,
+            instead of those of the selected epoch.
         device : str
             Where predictions are made.
         """
-        loaded: LLPClassifier = load_estimator(cls(device=device), path, net)
+        loaded: LLPClassifier = load_estimator(cls(device=device), path, net, last=last)
         return loaded
 
     # ------------------------------------------------------------------------------- settings
@@ -359,6 +371,10 @@ def _known(
             "Pass neither y nor bags nor proportions with them.",
         )
     return X if classes is None else in_order(X, classes)
+
+
+def _leave_out(name: str) -> Words:
+    return f"Leave it out of X; or pass LLPClassifier(keep=[{name!r}]) to learn from it."
 
 
 def _seed(random_state: Any) -> int:

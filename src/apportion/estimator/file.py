@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Mapping
 from os import PathLike
 from pathlib import Path
@@ -12,17 +13,21 @@ import numpy as np
 from torch import nn
 
 from apportion.bags.names import class_array
-from apportion.errors import ApportionError, RunError
+from apportion.config import TrainConfig
+from apportion.errors import ConfigError, RunError, must_be
 from apportion.methods.registry import describe, method_from
 from apportion.model.model import Model
-from apportion.runs.header import read_header
-from apportion.runs.run import Run
+from apportion.nets.build import NETS
+from apportion.nets.recipe import check_name
+from apportion.runs.header import RESTORE, read_header
+from apportion.runs.run import Run, check_records
 from apportion.training.history import History
 
 __all__ = ["load_estimator", "save_estimator"]
 
 log = logging.getLogger("apportion")
 
+OPTIONS = ("epochs", "batch_size", "learning_rate", "weight_decay")  # of `TrainConfig`
 PLAIN = bool | int | float | str | None
 
 
@@ -39,25 +44,39 @@ def save_estimator(estimator: Any, path: str | PathLike[str]) -> None:
 
 
 def load_estimator(
-    estimator: Any, path: str | PathLike[str], net: nn.Module | Callable[[], nn.Module] | None
+    estimator: Any,
+    path: str | PathLike[str],
+    net: nn.Module | Callable[[], nn.Module] | None,
+    *,
+    last: bool = False,
 ) -> Any:
     """Restore the saved state of an estimator, except its device."""
     path = Path(path)
-    model = Model.load(path, net=net, device=estimator.device)
+    model = Model.load(path, net=net, last=last, device=estimator.device)
     try:
-        own = _saved(path, model)
-        estimator.set_params(**_read_parameters(own["parameters"]))
-        estimator.history_ = History(own["records"], own["best_epoch"])
-        for name in ("n_features_in", "feature_names_in"):
-            value = own[name]
-            if value is not None:
-                value = np.array(value, dtype=object) if isinstance(value, list) else value
-                setattr(estimator, f"{name}_", value)
-    except (KeyError, TypeError, ValueError) as error:
-        if isinstance(error, ApportionError):
-            raise
+        own = _saved(path, model, last=last)
+        parameters = _read_parameters(own["parameters"])
+        _check_parameters(parameters)
+        estimator.set_params(**parameters)
+        estimator._method()  # checks method and eta
+        n_epochs, best = len(own["records"]), own["best_epoch"]
+        check_records(path, own["records"], RESTORE)
+        if not (best is None or (type(best) is int and 1 <= best <= n_epochs)):
+            raise ValueError(f"best_epoch is {best!r:.60}, of {n_epochs} epochs")
+        estimator.history_ = History(own["records"], best)
+        n_features, names = own["n_features_in"], own["feature_names_in"]
+        if n_features is not None:
+            if type(n_features) is not int or not 1 <= n_features < 2**31:
+                raise ValueError(f"n_features_in is {n_features!r:.60}")
+            estimator.n_features_in_ = n_features
+        if names is not None:
+            if not _are_texts(names) or len(names) != n_features:
+                raise ValueError(f"feature_names_in are {names!r:.60}")
+            estimator.feature_names_in_ = np.array(names, dtype=object)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        problem = str(error).partition("\n")[0].rstrip(".")
         raise RunError(
-            f"{path} lacks something that was saved: {type(error).__name__} {error}.",
+            f"{path} lacks something that was saved: {type(error).__name__} {problem}.",
             "Restore it from a copy.",
         ) from error
     if net is not None:
@@ -67,18 +86,19 @@ def load_estimator(
     return estimator
 
 
-def _saved(path: Path, model: Model) -> dict[str, Any]:
+def _saved(path: Path, model: Model, *, last: bool) -> dict[str, Any]:
     """Return what was saved of an estimator, or what follows from the model of a run or a file."""
     own: dict[str, Any] = {} if path.is_dir() else read_header(path, "model").get("estimator", {})
     if own:
         return own
     records = Run(path).records() if path.is_dir() else []
+    records = records[: model.epoch] if last else records  # the log may be ahead of the checkpoint
     names = None if model.columns is None else list(model.columns.names)
     recipe = getattr(model.net, "recipe", None)
     return {
         "parameters": {} if recipe is None else {"model": recipe["net"]},
         "records": records,
-        "best_epoch": model.epoch if records and "valid_error" in records[-1] else None,
+        "best_epoch": None if last or "valid_error" not in (records or [{}])[-1] else model.epoch,
         "n_features_in": None if names is None else len(names),
         "feature_names_in": names,
     }
@@ -93,6 +113,8 @@ def _parameters(estimator: Any) -> dict[str, Any]:
         for name, value in given.items()
         if isinstance(value, PLAIN | np.generic)
     }
+    if given["keep"] is not None:
+        found["keep"] = list(map(str, given["keep"]))
     if "method" not in found:
         settings = describe(given["method"])
         if _again(settings) != (type(given["method"]), settings):
@@ -109,6 +131,32 @@ def _again(settings: Mapping[str, Any]) -> Any:
     except (KeyError, TypeError, ValueError):
         return None
     return type(method), describe(method)
+
+
+def _are_texts(values: list[Any]) -> bool:
+    return all(isinstance(value, str) for value in values)
+
+
+RULES: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "validation_fraction": ("from 0 to below 1", lambda v: type(v) in (int, float) and 0 <= v < 1),
+    "random_state": ("an integer ≥ 0", lambda v: type(v) is int and 0 <= v < 2**63),
+    "eta": ("a number ≥ 0", lambda v: type(v) in (int, float) and 0 <= v < math.inf),
+    "keep": ("a list of texts", lambda v: isinstance(v, list) and _are_texts(v)),
+    "verbose": ("true or false", lambda v: isinstance(v, bool)),
+}
+
+
+def _check_parameters(parameters: Mapping[str, Any]) -> None:
+    """Check the parameters of a file, all but method and eta."""
+    named = {name: value for name, value in parameters.items() if value is not None}
+    TrainConfig.from_dict({name: named[name] for name in OPTIONS if name in named})
+    if "model" in named:
+        check_name(named["model"], NETS)
+    for name, (words, holds) in RULES.items():
+        if name in named and not holds(named[name]):
+            raise must_be(name, words, named[name])
+    if "device" in parameters:
+        raise ConfigError("a file does not decide the device.")
 
 
 def _read_parameters(saved: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import validate_data
 
 from apportion.bags.bags import Bags
+from apportion.bags.checks import check_unmasked
 from apportion.bags.columns import Columns
 from apportion.data.encoding import encode, learn_columns
 from apportion.data.pieces import distinct_names
@@ -41,6 +42,8 @@ def read_rows(estimator: Any, X: Any, *, reset: bool) -> Any:
             estimator.n_features_in_ = len(X.columns.names)
             estimator.feature_names_in_ = np.array(X.columns.names, dtype=object)
         return X.x
+    for part in X if isinstance(X, tuple) else (X,):
+        check_unmasked("X", part)
     if isinstance(X, tuple):
         return tuple(map(np.asarray, X))
     if hasattr(X, "to_pandas"):  # the frames of other libraries

@@ -128,7 +128,7 @@ def in_known_bags(
             f"({type(other).__name__}).",
             "The table must be indexed by bag id, for example P.set_index('ward').",
         )
-    own = Table([table.ids[i] for i in kept], table.classes, table.values[kept])
+    own = Table([table.ids[i] for i in kept], table.classes, table.values[kept], table.digits)
     sizes = np.bincount(placed.at(own.ids), minlength=len(kept))
     counts = np.array_equal(own.values.sum(axis=1), sizes) and bool((sizes > 1).any())
     known = None if truth is None else factorize(truth, "label", len(ids))

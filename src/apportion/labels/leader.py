@@ -362,6 +362,7 @@ class Leader:
         wanted = {**self.state(), "prices": prices, "best_prices": prices}
         if not np.any(state.get("decisions", 1)):
             del wanted["prices"], wanted["best_prices"]
+        remedy = "Go on with the bags that it was saved with, or start again elsewhere."
         for name, like in wanted.items():
             value = state.get(name)
             least = 0 if name in ("eta", "decisions") else -np.inf
@@ -373,7 +374,17 @@ class Leader:
                 raise RunError(
                     f"{name} in the state of the labels must be finite {like.dtype} of shape "
                     f"{like.shape}{' and ≥ 0' if least == 0 else ''}.",
-                    "Go on with the bags that it was saved with, or start again elsewhere.",
+                    remedy,
+                )
+        if unknown := state.keys() - wanted.keys():
+            raise RunError(f"the state of the labels has {min(unknown)}, as no state has.", remedy)
+        most = LARGEST * float(state["decisions"])  # of each entry of the totals
+        for name, share in (("total", 1), ("played", len(self.labels))):
+            if np.abs(state[name]).max(initial=0) > most * share * 1.001:  # rounding
+                raise RunError(
+                    f"{name} in the state of the labels must be at most {most * share:g} after "
+                    f"{state['decisions']} decisions.",
+                    remedy,
                 )
         self.labels[:] = checked_labels(state["labels"], self.bags, "the labels of the state")
         self.total[:] = state["total"]

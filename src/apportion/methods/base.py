@@ -28,6 +28,7 @@ class Supervision:
     labels: Tensor | None = None  # (N,) the pseudo labels now, where the method decides any
     needs_confidence: bool = False  # whether `epoch_end` wants a pass over the training rows
     decides_first: bool = False  # whether to call `epoch_end(0, …)` on the untrained network
+    next_epoch: int | None = None  # to call `epoch_end` with, where the method counts epochs
     resolved: Mapping[str, float] = {}  # settings that depend on the run, for its record
 
     def instance_loss(self, net: nn.Module, batch: Batch, logits: Tensor) -> Tensor | None:

@@ -78,6 +78,11 @@ class PseudoLabels(Supervision):
         self.resolved = {"eta": leader.eta}
         self.labels: Tensor = torch.from_numpy(leader.labels).to(device)
 
+    @property
+    def next_epoch(self) -> int:  # type: ignore[override]
+        """The epoch that the next decision ends."""
+        return self.leader.epoch
+
     def instance_loss(self, net: nn.Module, batch: Batch, logits: Tensor) -> Tensor:
         """Return the cross-entropy with the pseudo labels."""
         return cross_entropy(logits, self.labels.index_select(0, batch.position))

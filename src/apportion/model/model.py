@@ -9,7 +9,7 @@ become numbers, and how to build the net again if it is one of this library.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -27,14 +27,13 @@ from apportion.engine.device import device_for
 from apportion.engine.inference import cut, fill_confidence, slices
 from apportion.errors import DataError, RunError
 from apportion.files import replacing
-from apportion.nets.build import from_recipe, move_to
-from apportion.runs.header import columns_of, metadata, opened
-from apportion.runs.run import Run
+from apportion.model._read import Net, check_header, checked_parts, model_of, net_for
+from apportion.nets.build import move_to
+from apportion.runs.header import columns_of, metadata, opened, seal
 
 __all__ = ["Model", "describe_parts"]
 
 ROWS_PER_PASS = 16_384
-Net = nn.Module | Callable[[], nn.Module]
 
 
 def describe_parts(bags: Bags) -> tuple[dict[str, Any], ...]:
@@ -88,7 +87,7 @@ class Model:
         epoch: int | None = None,
         device: str = "auto",
     ) -> None:
-        self.net, self.parts = net, _checked(parts)
+        self.net, self.parts = net, checked_parts(parts)
         self.classes = tuple(c.item() if isinstance(c, np.generic) else c for c in classes)
         self.columns, self.epoch, self.device = columns, epoch, device
 
@@ -216,10 +215,16 @@ class Model:
         tensors = {name: t.detach().cpu().contiguous().clone() for name, t in own.items()}
         with replacing(path, RunError) as beside:
             save_file(tensors, beside, metadata("model", header))
+            seal(beside)
 
     @classmethod
     def load(
-        cls, path: str | PathLike[str], *, net: Net | None = None, device: str = "auto"
+        cls,
+        path: str | PathLike[str],
+        *,
+        net: Net | None = None,
+        last: bool = False,
+        device: str = "auto",
     ) -> Model:
         """Read the model of a file or of a finished run. Nothing in it is ever imported or run.
 
@@ -230,6 +235,9 @@ class Model:
         net : nn.Module or callable, optional
             A net like the one that was trained, or a function that makes one, if that was no net of
             this library.
+        last : bool
+            Whether to take the weights of the last checkpoint of a run, which may be unfinished,
+            instead of those of the selected epoch.
         device : str
             Where to compute.
 
@@ -240,32 +248,22 @@ class Model:
         """
         path = Path(path)
         if path.is_dir():
-            path = _model_of(Run(path))
+            path = model_of(path, last=last)
+        elif last:
+            raise RunError(f"{path} is no folder of a run.", "last is for such a folder alone.")
         remedy = (
             "Pass a file that Model.save or LLPClassifier.save wrote, or the folder of a run, "
             "which apportion train or fit has created."
         )
-        with opened(path, "model", framework="pt", remedy=remedy) as (file, header):
-            weights = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
-        made = _net(path, header.get("recipe"), net)
-        try:
-            made.load_state_dict(weights)
-        except RuntimeError as error:
-            raise RunError(
-                f"the weights in {path} are those of another net: {error}",
-                "Pass a net like the one that was trained.",
-            ) from error
-        made.eval()
-        try:
-            about = {"columns": columns_of(header), "epoch": header["epoch"], "device": device}
-            model = cls(made, header["classes"], header["parts"], **about)
-            model.class_names()
-            if not isinstance(model.epoch, int | None):
-                raise TypeError(f"epoch is {model.epoch!r}.")
-        except (KeyError, TypeError, RunError) as error:
-            problem = f"lacks {error}" if isinstance(error, KeyError) else str(error).split("\n")[0]
-            raise RunError(f"{path} has a damaged header: {problem}", remedy) from error
-        return model
+        kind, before = ("checkpoint", "model.") if last else ("model", "")
+        with opened(path, kind, framework="pt", remedy=remedy) as (file, header):
+            names = [name for name in file.keys() if name.startswith(before)]  # noqa: SIM118
+            weights = {name.removeprefix(before): file.get_tensor(name).clone() for name in names}
+        check_header(path, header, remedy)
+        made = net_for(path, header, net, weights)
+        made.load_state_dict(weights)
+        about = {"columns": columns_of(header), "epoch": header["epoch"], "device": device}
+        return cls(made.eval(), header["classes"], header["parts"], **about)
 
     def to_onnx(self, path: str | PathLike[str], *, force: bool = False) -> Path:
         """Write the model as ONNX, with its normalisation: see `apportion.model.onnx`."""
@@ -278,61 +276,5 @@ class Model:
         return f"Model({name}, {len(self.classes)} classes)"
 
 
-def _checked(parts: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], ...]:
-    try:
-        checked = tuple(
-            {"shape": [int(n) for n in part["shape"]], "dtype": np.dtype(part["dtype"]).name}
-            for part in parts
-        )
-        for part in checked:
-            torch.from_numpy(np.zeros(0, part["dtype"]))  # if torch has this type
-    except (KeyError, TypeError, ValueError) as error:
-        raise RunError(
-            f"parts is {parts!r}: {type(error).__name__} {error}.",
-            'Pass one mapping per part, such as {"shape": [3, 32, 32], "dtype": "uint8"}.',
-        ) from error
-    if not checked:
-        raise RunError("parts is empty.", "Describe at least one part of an instance.")
-    return checked
-
-
 def _as_array(part: Any) -> Any:
     return part if hasattr(part, "shape") else np.asarray(part)
-
-
-def _model_of(run: Run) -> Path:
-    """Return the file of the selected model of a run, which must have ended."""
-    settings = run.settings()
-    if not run.model.is_file():
-        in_python = f"fit with the same arguments and run={str(run.folder)!r}"
-        by_command = f"apportion train --resume {run.folder}"
-        raise RunError(
-            f"{run.folder} is not finished: {len(run.records())} of {settings['train']['epochs']} "
-            "epochs are done, and no model is selected yet.",
-            f"Continue it: {by_command if 'data' in settings else in_python}",
-        )
-    return run.model
-
-
-def _net(path: Path, recipe: Any, net: Net | None) -> nn.Module:
-    if net is None:
-        if recipe is None:
-            raise RunError(
-                f"{path} has the weights of a net that is none of apportion's.",
-                "Load it in Python: Model.load(path, net=…) takes a net like the one that was "
-                "trained, or a function that makes one.",
-            )
-        return from_recipe(recipe)
-    try:
-        made = net if isinstance(net, nn.Module) else net()
-    except TypeError as error:
-        raise RunError(
-            f"net cannot be called without arguments: {error}.",
-            "Pass a net like the one that was trained, or a function without arguments that makes "
-            "one: the data that it was built for are not there any more.",
-        ) from error
-    if not isinstance(made, nn.Module):
-        raise RunError(
-            f"net returned a {type(made).__name__}.", "The function must return an nn.Module."
-        )
-    return made

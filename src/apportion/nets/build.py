@@ -99,7 +99,7 @@ def build_net(name: str, bags: Bags, *, seed: int = 0, **options: Any) -> Normal
     return net
 
 
-def from_recipe(recipe: Mapping[str, Any]) -> Normalized:
+def from_recipe(recipe: Mapping[str, Any], *, device: str = "cpu") -> Normalized:
     """Build a net as `build_net` did, but without the data and with untrained weights.
 
     Saved weights can then be loaded with ``load_state_dict``. JSON can store the recipe.
@@ -108,6 +108,9 @@ def from_recipe(recipe: Mapping[str, Any]) -> Normalized:
     ----------
     recipe : mapping
         The `recipe` of a net that `build_net` made.
+    device : str
+        Where to build it. On torch's device "meta" it takes no memory and has no weights, only
+        their names, shapes and types.
 
     Examples
     --------
@@ -119,8 +122,12 @@ def from_recipe(recipe: Mapping[str, Any]) -> Normalized:
     <All keys matched successfully>
     """
     name, arguments, mean_shape, std_shape = read_recipe(recipe, NETS)
-    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
-        network = NETS[name](**arguments)
-        net = Normalized(network, torch.zeros(mean_shape), torch.ones(std_shape))
+    with torch.random.fork_rng(devices=[]):
+        with torch.device(device):
+            network = NETS[name](**arguments)
+        with torch.device("cpu"):
+            net = Normalized(network, 0.0, 1.0)
+    net.mean = torch.zeros(mean_shape, device=device)
+    net.std = torch.ones(std_shape, device=device)
     net.recipe = write_recipe(name, NETS[name], arguments, net.mean, net.std)
     return net

@@ -55,7 +55,7 @@ class _Mixed(nn.Sequential):
         super().__init__(*layers)
         counts = torch.tensor(list(categories), dtype=torch.int64)
         own = counts - 1  # places of each column: code 0 has none
-        self.width = int(own.sum())
+        self.width = sum(categories) - len(categories)
         self.register_buffer("categories", counts, persistent=False)
         self.register_buffer("before", own.cumsum(0) - own, persistent=False)
 

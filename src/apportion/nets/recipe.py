@@ -15,6 +15,7 @@ from apportion.nets.measure import MOST_CATEGORIES_IN_ALL
 
 Nets = Mapping[str, Callable[..., Any]]
 
+MOST_AXES = 8  # of an instance
 REMEDY = "Pass the unchanged recipe of a net that build_net returned."
 
 
@@ -22,7 +23,7 @@ def check_name(name: str, nets: Nets) -> None:
     """Check that there is such a net."""
     if name not in nets:
         raise ConfigError(
-            f"there is no net {name!r}.",
+            f"there is no net {name!r:.60}.",
             f"{suggestion(str(name), nets)} Any other nn.Module can be passed as it is.",
         )
 
@@ -44,7 +45,7 @@ def write_recipe(
 def read_recipe(recipe: Any, nets: Nets) -> tuple[str, dict[str, Any], list[int], list[int]]:
     """Check a recipe; return the name of the net, its arguments, and the shapes of mean and std."""
     if not isinstance(recipe, Mapping) or not isinstance(recipe.get("net"), str):
-        raise ConfigError(f"{recipe!r} is no recipe of a net.", REMEDY)
+        raise ConfigError(f"{recipe!r:.60} is no recipe of a net.", REMEDY)
     entries = dict(recipe)
     name = entries.pop("net")
     check_name(name, nets)
@@ -57,7 +58,7 @@ def read_recipe(recipe: Any, nets: Nets) -> tuple[str, dict[str, Any], list[int]
                 f"the recipe of {name} has an entry {key!r}.", suggestion(str(key), wanted)
             )
         if not _ENTRIES[key](entries[key]):
-            raise ConfigError(f"{key} is {entries[key]!r} in the recipe of {name}.", REMEDY)
+            raise ConfigError(f"{key} is {entries[key]!r:.60} in the recipe of {name}.", REMEDY)
     return name, entries, entries.pop("mean_shape"), entries.pop("std_shape")
 
 
@@ -80,6 +81,6 @@ _ENTRIES: dict[str, Callable[[Any], bool]] = {
     ),
     "masked": lambda value: isinstance(value, bool),
     "stem": lambda value: value in ("imagenet", "cifar"),
-    "mean_shape": lambda value: _all_whole(value, 0),
-    "std_shape": lambda value: _all_whole(value, 0),
+    "mean_shape": lambda value: _all_whole(value, 0) and len(value) <= MOST_AXES,
+    "std_shape": lambda value: _all_whole(value, 0) and len(value) <= MOST_AXES,
 }

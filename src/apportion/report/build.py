@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from apportion import __version__
-from apportion.errors import RunError, count
+from apportion.errors import Option, RunError, Words, count
 from apportion.files import check_free, replacing, writing
 from apportion.report import words
 from apportion.report.charts import Worst, bag_chart, calibration_chart, heat_map, worst
@@ -72,9 +72,14 @@ def write_report(
     file = Path(out) if out is not None else Run(runs[0] if len(runs) == 1 else ".").report
     check_free(file, force=force, error=RunError)
     text = page(read_runs(runs))
-    with writing(file, RunError):
+    remedy: Words = (
+        "Pass ",
+        Option("out", '"report.html"', "report.html"),
+        " in a folder that you may write to and that has space left.",
+    )
+    with writing(file, RunError, remedy):
         file.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(file, RunError) as beside:
+    with replacing(file, RunError, remedy) as beside:
         beside.write_text(text, encoding="utf-8", newline="\n")
     return file
 

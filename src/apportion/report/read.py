@@ -16,7 +16,7 @@ from apportion.bags.columns import Columns
 from apportion.errors import RunError
 from apportion.metrics import proportion_error
 from apportion.runs.evaluation import Evaluation, read_evaluations
-from apportion.runs.header import RESTORE, columns_of, read_header
+from apportion.runs.header import columns_of, read_header
 from apportion.runs.run import Run
 
 SET_NAMES = {"test": "test", "valid": "validation", "train": "training"}  # the most telling first
@@ -160,9 +160,6 @@ def read_run(folder: Path, name: str, number: int = 1) -> RunRead:
             f"{folder} has no epoch to report yet: {run.log.name} is missing or empty.",
             "Wait for the end of the first epoch.",
         )
-    for line, record in enumerate(records, start=1):
-        if not _is_of_epoch(record):
-            raise RunError(f"{run.log} is damaged: line {line:,} is not of an epoch.", RESTORE)
     classes, evaluations = read_evaluations(run)
     header = read_header(run.model, "model") if run.model.exists() else {}
     return RunRead(
@@ -177,11 +174,3 @@ def read_run(folder: Path, name: str, number: int = 1) -> RunRead:
         recipe=header.get("recipe") or {},
         number=number,
     )
-
-
-def _is_of_epoch(record: Mapping[str, Any]) -> bool:
-    seconds = record.get("seconds", {})
-    if not isinstance(record.get("epoch"), int) or not isinstance(seconds, dict):
-        return False
-    values = [*seconds.values(), *(v for name, v in record.items() if name != "seconds")]
-    return all(value is None or isinstance(value, int | float) for value in values)

@@ -9,6 +9,7 @@ sure of.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
 from apportion.errors import RunError
-from apportion.runs.header import RESTORE, metadata, opened
+from apportion.runs.header import RESTORE, metadata, opened, seal
 from apportion.runs.run import Run
 
 __all__ = ["BINS", "Evaluation", "Unsure", "plain_names", "read_evaluations", "save_evaluations"]
@@ -40,6 +41,18 @@ ARRAYS = {
     "unsure.truth": ("i", "k"),
 }
 OF_TRUTH = ("confusion", "calibration", "unsure.truth")  # missing where the truth is not known
+
+SETS = {"train", "valid", "test"}
+# The largest values, with rounding; the smallest is 0.
+LIMITS = {
+    "sizes": 2**53,
+    "given": 1.01,
+    "predicted": 1.01,
+    "confusion": 2**53,
+    "calibration": 2.0**53,
+    "unsure.rows": 2**53,
+    "unsure.confidence": 1.01,
+}
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -86,6 +99,7 @@ def save_evaluations(run: Run, classes: Any, evaluations: Mapping[str, Evaluatio
     }
     with run.replacing(run.evaluation) as beside:
         save_file(arrays, beside, metadata(KIND, content))
+        seal(beside)
 
 
 def _arrays(evaluation: Evaluation) -> dict[str, Any]:
@@ -111,9 +125,15 @@ def read_evaluations(run: Run) -> tuple[list[Any], dict[str, Evaluation]]:
     with opened(run.evaluation, KIND) as (file, header):
         arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     try:
-        classes, n_classes = header["classes"], len(header["classes"])
-        return classes, {of: _read(arrays, of, n_classes) for of in header["sets"]}
-    except (KeyError, TypeError, ValueError) as error:
+        classes, sets = header["classes"], header["sets"]
+        if not _are_names(classes) or len(set(classes)) < len(classes):
+            raise ValueError(f"classes are {classes!r:.60}")
+        if not isinstance(sets, list) or not set(sets) <= SETS or len(set(sets)) < len(sets):
+            raise ValueError(f"sets are {sets!r:.60}")
+        if foreign := [name for name in arrays if name.partition(".")[0] not in sets]:
+            raise ValueError(f"{foreign[0]} is of no set")
+        return classes, {of: _read(arrays, of, len(classes)) for of in sets}
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         problem = f"{run.evaluation} is damaged: {type(error).__name__} {error}."
         raise RunError(problem, RESTORE) from error
 
@@ -121,6 +141,10 @@ def read_evaluations(run: Run) -> tuple[list[Any], dict[str, Evaluation]]:
 def _read(arrays: Mapping[str, NDArray[Any]], of: str, n_classes: int) -> Evaluation:
     own = _under(f"{of}.", arrays)
     ids = json.loads(own["ids"].tobytes())
+    if not _are_names(ids):
+        raise TypeError(f"{of}.ids are {ids!r:.60}")
+    if own["ids"].dtype != np.uint8:
+        raise TypeError(f"{of}.ids is {own['ids'].dtype}")
     lengths = {"n": len(ids), "k": len(own["unsure.rows"]), "C": n_classes, "b": BINS, "3": 3}
     for name, (kind, axes) in ARRAYS.items():
         shape = tuple(lengths[axis] for axis in axes)
@@ -128,8 +152,17 @@ def _read(arrays: Mapping[str, NDArray[Any]], of: str, n_classes: int) -> Evalua
             raise ValueError(f"{of}.{name} is {own[name].dtype} of shape {own[name].shape}")
     x = tuple(own[f"unsure.x{number}"] for number in range(len(_under("unsure.x", own))))
     for number, part in enumerate(x):
+        if part.dtype.kind not in "fiub":
+            raise ValueError(f"{of}.unsure.x{number} is {part.dtype}")
         if len(part) != lengths["k"]:
             raise ValueError(f"{of}.unsure.x{number} has {len(part)} rows")
+    if len({name in own for name in OF_TRUTH}) > 1:
+        raise ValueError(f"{of} has the truth in part")
+    if foreign := own.keys() - ARRAYS - {"ids", *(f"unsure.x{number}" for number in range(len(x)))}:
+        raise ValueError(f"{of}.{min(foreign)} is not known")
+    for name, most in LIMITS.items():
+        if name in own and not ((own[name] >= (name == "sizes")) & (own[name] <= most)).all():
+            raise ValueError(f"{of}.{name} has values below 0 or too large")
     for name, limit in (("unsure.bags", len(ids)), ("unsure.truth", n_classes)):
         if name in own and not ((own[name] >= 0) & (own[name] < limit)).all():
             raise ValueError(f"{of}.{name} is beyond its {limit} names")
@@ -137,6 +170,13 @@ def _read(arrays: Mapping[str, NDArray[Any]], of: str, n_classes: int) -> Evalua
     unsure = _under("unsure.", found)
     bags = {name: array for name, array in found.items() if "." not in name}
     return Evaluation(ids=ids, **bags, unsure=Unsure(**unsure, x=x))
+
+
+def _are_names(names: Any) -> bool:
+    plain = bool | int | float | str
+    if not isinstance(names, list) or not all(isinstance(name, plain) for name in names):
+        return False
+    return all(math.isfinite(name) for name in names if isinstance(name, float))
 
 
 def _under(prefix: str, arrays: Mapping[str, Any]) -> dict[str, Any]:

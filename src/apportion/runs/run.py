@@ -16,18 +16,25 @@ the log; safetensors files carry their own (`apportion.runs.header`).
 
 from __future__ import annotations
 
+import logging
+import math
 import os
+import re
+import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
-from apportion.errors import RunError, count
+from apportion.config import TrainConfig
+from apportion.errors import ConfigError, RunError, count, must_be
 from apportion.files import (
     UNFINISHED,
     append_line,
+    opened_itself,
+    parse_toml,
     read_lines,
     read_toml,
     remove_unfinished,
@@ -35,9 +42,16 @@ from apportion.files import (
     writing,
 )
 
-__all__ = ["FORMAT_VERSION", "Run"]
+try:
+    import fcntl
+except ImportError:  # pragma: no cover - on Windows, where a file that is locked cannot be deleted
+    fcntl = None  # type: ignore[assignment]
 
-FORMAT_VERSION = 2  # of every file in a run's folder
+__all__ = ["FORMAT_VERSION", "Run", "check_records"]
+
+log = logging.getLogger("apportion")
+
+FORMAT_VERSION = 3  # of every file in a run's folder
 MAKE_ROOM = "Make room on the disk and run again: training continues from the last checkpoint."
 
 
@@ -70,6 +84,8 @@ class Run:
     def __init__(
         self, folder: str | os.PathLike[str], about: Mapping[str, Mapping[str, Any]] | None = None
     ) -> None:
+        if not os.fspath(folder):  # which Path would take for the current folder
+            raise must_be("run", "the path of a folder", folder)
         self.folder = Path(folder)
         self.about: Mapping[str, Mapping[str, Any]] = about or {}
         self.config = self.folder / "config.toml"
@@ -84,6 +100,23 @@ class Run:
         trained = (self.config, self.log, self.checkpoint, self.model, self.last, self.evaluation)
         self.files = (*trained, self.report, self.tensorboard, self.lock)
         self._lock = FileLock(self.lock, timeout=0)
+
+    def is_empty(self) -> bool:
+        """Tell whether the folder holds at most a lock and unfinished files: no run has begun."""
+        kept = {*self.files} - {self.lock}
+        return not self.foreign() and not any(map(os.path.lexists, kept))
+
+    def clear(self) -> None:
+        """Remove everything of the run but its lock, which the caller holds.
+
+        The configuration is removed last: until then the run can still be continued.
+        """
+        for path in (*(p for p in self.files if p not in (self.config, self.lock)), self.config):
+            remove_unfinished(path)
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
 
     def foreign(self) -> list[Path]:
         """List what is in the folder but not of a run; unfinished files of a run are its own."""
@@ -112,18 +145,25 @@ class Run:
             raise RunError(f"{self.folder} {found}.", remedy)
         read = read_toml(self.config, RunError, remedy)
         version = read.get("format")
-        if isinstance(version, int) and version != FORMAT_VERSION:
+        if type(version) is int and version != FORMAT_VERSION:
             raise RunError(
                 f"{self.config} is of format version {version}; this apportion reads "
                 f"{FORMAT_VERSION}.",
                 "Use the version of apportion that wrote it.",
             )
-        try:
-            is_one = read["train"]["epochs"] >= 1 and "name" in read["method"]
-        except (KeyError, TypeError):
-            is_one = False
-        if not is_one or version is None:
+        sections = [name for name in ("train", "method") if name not in read]
+        sections += [n for n, v in read.items() if n != "format" and not isinstance(v, dict)]
+        if sections or type(version) is not int or "epochs" not in read["train"]:
             raise RunError(f"{self.config} is not the configuration of a run.", remedy)
+        try:
+            TrainConfig.from_dict(read["train"])
+            if not isinstance(name := read["method"].get("name"), str):
+                raise must_be("the name of the method", "a text", name)
+        except ConfigError as error:
+            problem = str(error).partition("\n")[0]
+            raise RunError(
+                f"{self.config} is not the configuration of a run: {problem}", remedy
+            ) from error
         return read
 
     @contextmanager
@@ -132,39 +172,76 @@ class Run:
 
         The holder may take it again through the same `Run`.
         """
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self._lock.acquire()
-        except Timeout:
-            raise RunError(
-                f"{self.folder} is in use: another process is training in it.",
-                "Wait for it to end, or train in another folder.",
-            ) from None
-        except OSError as error:
-            raise RunError(
-                f"{self.folder} cannot be a run folder: {error.strerror}.",
-                "Pass a folder that you may write to, or one that does not exist yet.",
-            ) from error
-        try:
-            for path in self.files:
-                if path != self.report:  # which may be on its way into the folder
-                    remove_unfinished(path)
+        with ExitStack() as held:
+            try:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                if not self._lock.is_locked:
+                    held.enter_context(_held(self.folder))
+                    if self.lock.is_symlink():
+                        self.lock.unlink()
+                held.enter_context(self._lock)
+                for path in self.files:
+                    if path != self.report:  # which may be on its way into the folder
+                        remove_unfinished(path)
+            except (BlockingIOError, Timeout):
+                raise RunError(
+                    f"{self.folder} is in use: another process is training in it.",
+                    "Wait for it to end, or train in another folder.",
+                ) from None
+            except OSError as error:
+                raise RunError(
+                    f"{self.folder} cannot be a run folder: {error.strerror}.",
+                    "Pass a folder that you may write to, or one that does not exist yet.",
+                ) from error
             yield
-        finally:
-            self._lock.release()
 
     def append(self, record: dict[str, Any]) -> None:
         """Append a record to the log, and force it to the disk."""
         with writing(self.log, RunError, MAKE_ROOM):
-            append_line(self.log, record)
+            append_line(self.log, record, RunError)
+
+    def set_epochs(self, epochs: int) -> None:
+        """Change the number of epochs in config.toml, and nothing else in it.
+
+        The run is then not finished: its evaluation is removed. The models stay until others take
+        their place.
+        """
+        if not self.config.exists() or self.settings()["train"]["epochs"] == epochs:
+            return
+        text = self.config.read_text(encoding="utf-8")
+        line = re.compile(r"^epochs *= *(\d+)( *#.*)?$", re.MULTILINE)
+        changed = line.sub(
+            lambda found: (
+                f"epochs = {epochs}"
+                + (found[2] or f"  # {found[1]} when it began, which eta in [resolved] follows")
+            ),
+            text,
+            count=1,
+        )
+        if parse_toml(changed, str(self.config))["train"]["epochs"] != epochs:
+            raise RunError(
+                f"{self.config} was edited: its number of epochs cannot be changed to {epochs}.",
+                "Write it on a line of its own under [train], which comes first.",
+            )
+        with writing(self.evaluation, RunError, MAKE_ROOM):  # first: a kill leaves it unfinished
+            self.evaluation.unlink(missing_ok=True)
+        with self.replacing(self.config) as beside:
+            beside.write_text(changed, encoding="utf-8")
 
     def records(self) -> list[dict[str, Any]]:
-        """Read the log, except a last line that is not finished."""
+        """Read the log, except a last line that is not finished.
+
+        Raises
+        ------
+        RunError
+            If a line is not the record of its epoch: its numbers, and the seconds that it took.
+        """
         remedy = "Restore it from a copy, or train in another folder."
-        records = read_lines(self.log, RunError, remedy)
-        for number, record in enumerate(records, start=1):
-            if not isinstance(record, dict):
-                raise RunError(f"{self.log} is damaged: line {number:,} is not a record.", remedy)
+        try:
+            records = read_lines(self.log, RunError, remedy)
+        except (OSError, RecursionError) as error:
+            raise RunError(f"{self.log} cannot be read: {error}.", remedy) from error
+        check_records(self.log, records, remedy)
         return records
 
     def rewind(self, n_records: int) -> None:
@@ -178,8 +255,60 @@ class Run:
                 "Restore the log as it was, or train in another folder.",
             )
         if len(lines) > n_records:
-            os.truncate(self.log, sum(len(line) + 1 for line in lines[:n_records]))
+            with writing(self.log, RunError, MAKE_ROOM), opened_itself(self.log, RunError) as log:
+                os.truncate(log.fileno(), sum(len(line) + 1 for line in lines[:n_records]))
 
     def replacing(self, path: Path) -> AbstractContextManager[Path]:
         """Yield a path to write to, and put what was written in the place of a file in one step."""
         return replacing(path, RunError, MAKE_ROOM)
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[None]:
+    """Lock a folder itself, whose lock file might be deleted, where the file system can."""
+    if fcntl is None:
+        yield
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise
+        except OSError:  # some file systems of networks lock files alone
+            log.debug("%s cannot be locked itself: only its lock file is.", folder)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def check_records(path: Path, records: Any, remedy: str) -> None:
+    """Check that records are those of the epochs 1, 2, …, one per line."""
+    for number, record in enumerate(records, start=1):
+        if (problem := _problem(record, number)) is not None:
+            raise RunError(f"{path} is damaged: line {number:,} {problem}.", remedy)
+
+
+def _problem(record: Any, epoch: int) -> str | None:
+    """Return what keeps a line of the log from being the record of an epoch, if anything does."""
+    if not isinstance(record, dict):
+        return "is not a record"
+    if type(record.get("epoch")) is not int or record["epoch"] != epoch:
+        return f"is of epoch {record.get('epoch')!r:.60}"
+    seconds = record.get("seconds", {})
+    if not isinstance(seconds, dict):
+        return "has no seconds by phase"
+    for name, value in (*record.items(), *seconds.items()):
+        share = name.endswith(("_error", "_accuracy"))
+        measured = share or name == "loss" or name in seconds
+        if name == "seconds" or value is None:
+            continue
+        if not _is_number(value) or (measured and not math.isfinite(value)):
+            return f"has {name} {value!r:.60}"
+        if (share and not 0 <= value < 1.01) or (name in seconds and value < 0):  # rounding
+            return f"has {name} {value}"
+    return None
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) is float or (type(value) is int and abs(value) < 2**63)

@@ -37,6 +37,7 @@ __all__ = ["Manifest"]
 
 FORMAT = 2
 ARRAYS = ("index", "offsets", "counts")
+LONGEST_TEXT = 1_000_000  # characters, and a thousand for every bag or class
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,6 +172,9 @@ class Manifest:
         try:
             with safe_open(path, framework="numpy") as file:
                 text = (file.metadata() or {}).get("apportion", "{}")
+                sizes = [n for name in file.keys() for n in file.get_slice(name).get_shape()]  # noqa: SIM118
+                if len(text) > LONGEST_TEXT + 1000 * max(sizes, default=0):
+                    raise ValueError(f"its text is of {len(text):,} characters")
                 about = json.loads(text)
                 if (kind := about.get("kind", "file")) != "manifest":
                     raise ValueError(f"it is another {kind}")
@@ -181,12 +185,21 @@ class Manifest:
                     own[name] = file.get_tensor(name).astype(np.int64, casting="same_kind")
             if not all(type(own[name]) is int for name in ("seed", "redrawn", "n_rows")):
                 raise TypeError("seed, redrawn and n_rows must be integers")
+            _check_layout(own)
             manifest = cls(**{**own, "classes": tuple(own["classes"])})
             if manifest._text() != text:
                 raise ValueError("it was changed since it was saved")
-        except (SafetensorError, OSError, AttributeError, TypeError, ValueError) as error:
+        except (
+            SafetensorError,
+            OSError,
+            AttributeError,
+            TypeError,
+            ValueError,
+            RecursionError,
+            OverflowError,
+        ) as error:
             raise DataError(
-                f"{path} cannot be read as a manifest: {error}".rstrip(".") + ".",
+                f"{path} cannot be read as a manifest: {error!s:.1000}".rstrip(".") + ".",
                 "Pass a file that Manifest.save wrote; if it is damaged, restore it from a copy.",
             ) from error
         return manifest
@@ -196,4 +209,23 @@ class Manifest:
             f"Manifest({self.protocol}, seed {self.seed}: {self.n_bags:,} bags from "
             f"{count(self.n_rows, 'row')}, {len(self.classes):,} classes; "
             f"SHA-256 {self.sha256[:8]}…)"
+        )
+
+
+def _check_layout(own: Mapping[str, Any]) -> None:
+    """Check the arrays of a file against one another, before every bag becomes an object."""
+    index, offsets, counts = (own[name] for name in ARRAYS)
+    if not isinstance(own["classes"], list) or not isinstance(own["settings"], dict):
+        raise TypeError("classes must be a list, and settings an object")
+    if not isinstance(own["protocol"], str) or min(own["redrawn"], own["n_rows"]) < 0:
+        raise ValueError("protocol must be a text, and redrawn and n_rows must be ≥ 0")
+    if (index.ndim, offsets.ndim, counts.ndim) != (1, 1, 2):
+        raise ValueError("index, offsets and counts must have 1, 1 and 2 axes")
+    sizes = np.diff(offsets)
+    if not len(sizes) or offsets[0] != 0 or offsets[-1] != len(index) or sizes.min() < 1:
+        raise ValueError(f"offsets must rise from 0 to {len(index):,}")
+    if counts.shape != (len(sizes), len(own["classes"])):
+        raise ValueError(
+            f"counts must be of shape ({len(sizes)}, {len(own['classes'])}); it is of shape "
+            f"{counts.shape}"
         )

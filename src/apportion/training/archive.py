@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -13,16 +14,20 @@ from typing import Any
 import torch
 
 from apportion.config import TrainConfig
-from apportion.errors import RunError
+from apportion.errors import RunError, listing
 from apportion.files import as_toml
 from apportion.methods.registry import describe
 from apportion.model.model import Model, describe_parts
 from apportion.runs.evaluation import plain_names, save_evaluations
+from apportion.runs.header import RESTORE
 from apportion.runs.run import FORMAT_VERSION, Run
+from apportion.runs.tensors import check_tensors, is_finite
 from apportion.training import checkpoint
 from apportion.training.session import Session
 
 log = logging.getLogger("apportion")
+
+GROUPS = ("model", "best", "optimizer", "method")  # of the tensors in a checkpoint
 
 # Options that may change from start to start; the precision they lead to may not.
 FREE = ("device", "precision", "step_mode", "device_memory_gib", "threads", "checkpoint_every")
@@ -44,12 +49,14 @@ class Archive:
         with self.run.locked():
             if self.run.checkpoint.exists():
                 self.saved = checkpoint.load(self.run)
+                checkpoint.check_header(self.run, self.saved[1])
             yield
 
     @property
     def threads(self) -> int | None:
         """How many threads the checkpoint was computed with: only so many give the same bits."""
-        return None if self.saved is None else int(self.saved[1]["threads"])
+        threads: int | None = None if self.saved is None else self.saved[1]["threads"]
+        return threads
 
     def resume(self, session: Session) -> bool:
         """Bring a session to where the checkpoint was saved; tell whether there was one."""
@@ -59,32 +66,41 @@ class Archive:
         if self.saved is None:
             self._begin(self.run, session)
             return False
-        (tensors, scalars), self.saved = self.saved, None
-        _check_identity(self.run, scalars["identity"], self.identity)
-        _check_model(self.run, session, tensors["model"])
-        self.run.rewind(scalars["epoch"])
-        session.net.load_state_dict(tensors["model"])
+        (tensors, header), self.saved = self.saved, None
+        run, net = self.run, session.net
+        groups = {name: tensors.get(name, {}) for name in GROUPS}
+        _check_identity(run, header["identity"], self.identity)
+        for name, value in json.loads(json.dumps(_model_about(session))).items():
+            if header.get(name) != value:
+                raise RunError(f"{run.checkpoint} is damaged: {name} is of another run.", RESTORE)
+        _check_groups(run, session, tensors, header)
+        checkpoint.check_optimizer(
+            run, net, session.optimizer, groups["optimizer"], header["trained"]
+        )
+        run.rewind(header["epoch"])
+        records = run.records()
+        _check_log(run, records, header)
         try:
-            checkpoint.load_optimizer(
-                session.optimizer, tensors.get("optimizer", {}), scalars["optimizer"]
-            )
-        except ValueError as error:
+            session.supervision.load_state_dict(groups["method"])
+        except (ArithmeticError, LookupError, TypeError, ValueError, RuntimeError) as error:
+            problem = str(error).partition("\n")[0].rstrip(".")
             raise RunError(
-                f"{self.run.checkpoint} was saved with other parameters to train: {error}.",
-                "Set requires_grad as it was.",
+                f"{run.checkpoint} has the state of another method: {problem}.", RESTORE
             ) from error
-        session.supervision.load_state_dict(tensors.get("method", {}))
-        history = session.history
-        history.records.extend(self.run.records())
-        if history.n_epochs != scalars["epoch"]:
+        if session.supervision.next_epoch not in (None, header["epoch"] + 1):
             raise RunError(
-                f"{self.run.log} has {history.n_epochs} epochs, but the checkpoint "
-                f"{scalars['epoch']}.",
-                "Put the log back as it was, or start again in another folder.",
+                f"{run.checkpoint} was saved after epoch {header['epoch']}, but the state of the "
+                f"method is that before epoch {session.supervision.next_epoch}.",
+                RESTORE,
             )
-        if scalars["best_epoch"] is not None:
-            history.best_epoch, history.best_error = scalars["best_epoch"], scalars["best_error"]
-        session.selected = {k: v.to(session.device) for k, v in tensors.get("best", {}).items()}
+        net.load_state_dict(groups["model"])
+        checkpoint.load_optimizer(net, session.optimizer, groups["optimizer"])
+        history = session.history
+        history.records.extend(records)
+        if header["best_epoch"] is not None:
+            history.best_epoch, history.best_error = header["best_epoch"], header["best_error"]
+        session.selected = {k: v.to(session.device) for k, v in groups["best"].items()}
+        run.set_epochs(session.config.epochs)
         log.info("Going on after epoch %d of %s.", history.n_epochs, self.run.folder)
         return True
 
@@ -101,11 +117,11 @@ class Archive:
         """Save all that is needed to go on after the last epoch."""
         if self.run is None:
             return
-        history = session.history
+        history, train = session.history, session.train
         tensors = {
             "model": session.net.state_dict(),
             "best": session.selected,
-            "optimizer": checkpoint.optimizer_tensors(session.optimizer),
+            "optimizer": checkpoint.optimizer_tensors(session.net, session.optimizer),
             "method": session.supervision.state_dict(),
         }
         scalars = {
@@ -113,9 +129,10 @@ class Archive:
             "best_epoch": history.best_epoch,
             "best_error": None if history.best_epoch is None else history.best_error,
             "threads": torch.get_num_threads(),
-            "optimizer": checkpoint.optimizer_scalars(session.optimizer),
+            "trained": checkpoint.stepped(session.net, session.optimizer),
             "identity": self.identity,
-            "columns": None if session.train.columns is None else session.train.columns.to_dict(),
+            "columns": None if train.columns is None else train.columns.to_dict(),
+            **_model_about(session),
         }
         checkpoint.save(self.run, tensors, scalars)
 
@@ -139,6 +156,12 @@ class Archive:
         logged, allowed = len(run.records()), 0
         if run.config.exists():
             settings = run.settings("Train in a folder of its own, which need not exist yet.")
+            if "data" in settings and "data" not in run.about:
+                raise RunError(
+                    f"{run.folder} holds a run of apportion train, without a checkpoint yet.",
+                    f"Go on with it: apportion train --resume {shlex.quote(str(run.folder))}; or "
+                    "train in another folder.",
+                )
             allowed = TrainConfig.from_dict(settings["train"]).checkpoint_every
         if run.model.exists() or logged > allowed:
             what = "a trained model" if run.model.exists() else f"a log of {logged} epochs"
@@ -166,6 +189,10 @@ class Archive:
 
 def _check_identity(run: Run, theirs: dict[str, Any], ours: dict[str, Any]) -> None:
     ours = json.loads(json.dumps(ours))
+    if theirs.keys() != ours.keys():
+        found = f"the identity of the run has {listing(theirs) or 'nothing'}, not {listing(ours)}"
+        raise RunError(f"{run.checkpoint} is damaged: {found}.", RESTORE)
+    theirs = _with_epochs_added(run, theirs, ours["configuration"])
     for name, value in theirs.items():
         if ours[name] != value:
             raise RunError(
@@ -173,6 +200,24 @@ def _check_identity(run: Run, theirs: dict[str, Any], ours: dict[str, Any]) -> N
                 "Pass what it was started with, or train in another folder: what was learned so "
                 "far depends on it.",
             )
+
+
+def _with_epochs_added(run: Run, theirs: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+    """Return what a run began with, but with more epochs, if that is all that differs.
+
+    The result must be what that many epochs from the start had led to, at the same η.
+    """
+    before = theirs["configuration"]
+    if now["epochs"] <= before["epochs"] or {**before, "epochs": now["epochs"]} != now:
+        return theirs
+    if now["schedule"] != "constant" or now["warmup"]:
+        found = "which falls to 0 at the last" if now["schedule"] != "constant" else "by warmup"
+        raise RunError(
+            f"{run.folder} was trained for {before['epochs']} epochs, and its learning rate "
+            f"depends on how many there are ({now['schedule']}, {found}): none can be added.",
+            f"Train {now['epochs']} epochs in another folder.",
+        )
+    return {**theirs, "configuration": now}
 
 
 def _identity(session: Session) -> dict[str, Any]:
@@ -189,19 +234,58 @@ def _identity(session: Session) -> dict[str, Any]:
 
 def _difference(theirs: Any, ours: Any) -> str:
     """Which options differ, where there are names."""
-    if not isinstance(theirs, dict):
+    if not (isinstance(theirs, dict) and isinstance(ours, dict)):
         return ""
     names = sorted(n for n in theirs.keys() | ours.keys() if theirs.get(n) != ours.get(n))
     return ": " + ", ".join(f"{n} {theirs.get(n)!r}, not {ours.get(n)!r}" for n in names)
 
 
-def _check_model(run: Run, session: Session, saved: checkpoint.Tensors) -> None:
-    mine = {name: tuple(t.shape) for name, t in session.net.state_dict().items()}
-    theirs = {name: tuple(t.shape) for name, t in saved.items()}
-    for name in sorted(mine.keys() | theirs.keys()):
-        if theirs.get(name) != mine.get(name):
-            raise RunError(
-                f"{run.checkpoint} was saved from another net: {name} is of shape "
-                f"{theirs.get(name)} there and {mine.get(name)} here.",
-                "Pass a net like the one that it was started with.",
-            )
+def _check_groups(
+    run: Run, session: Session, tensors: dict[str, checkpoint.Tensors], header: dict[str, Any]
+) -> None:
+    """Check the weights, the selected ones too, and that nothing else is in the file."""
+    unknown = tensors.keys() - GROUPS
+    if unknown:
+        found = f"it has tensors of {listing(sorted(unknown))}, which no checkpoint has"
+        raise RunError(f"{run.checkpoint} is damaged: {found}.", RESTORE)
+    own = session.net.state_dict()
+    finite = [name for name, value in own.items() if is_finite(value)]  # masks may hold -inf
+    selected = header["best_epoch"] is not None
+    for group, like in (("model", own), ("best", own if selected else {})):
+        check_tensors(
+            run.checkpoint,
+            tensors.get(group, {}),
+            like,
+            problem="was saved from another net",
+            remedy="Pass a net like the one that it was started with.",
+            finite=finite if like else (),
+        )
+
+
+def _model_about(session: Session) -> dict[str, Any]:
+    """Return what a model's header says: a checkpoint is one too, that of the last epoch."""
+    return {
+        "classes": plain_names(session.train.classes),
+        "parts": describe_parts(session.train),
+        "recipe": getattr(session.net, "recipe", None),
+    }
+
+
+def _check_log(run: Run, records: list[dict[str, Any]], header: dict[str, Any]) -> None:
+    """Check that the log and the checkpoint are of the same epochs, and select the same one."""
+    remedy = "Restore both files as they were, or start again in another folder."
+    if len(records) != header["epoch"]:
+        raise RunError(
+            f"{run.log} has {len(records)} epochs, but the checkpoint {header['epoch']}.", remedy
+        )
+    errors = {r["epoch"]: r["valid_error"] for r in records if r.get("valid_error") is not None}
+    if len(errors) not in (0, len(records)):
+        raise RunError(f"{run.log} has the validation error of some epochs only.", remedy)
+    best = min(errors, key=errors.__getitem__) if errors else None
+    if (best, errors.get(best)) != (header["best_epoch"], header["best_error"]):
+        raise RunError(
+            f"{run.checkpoint} has selected epoch {header['best_epoch']} of error "
+            f"{header['best_error']}; by {run.log.name} it is epoch {best} of error "
+            f"{errors.get(best)}.",
+            remedy,
+        )

@@ -14,31 +14,37 @@ The random state is two numbers, seed and epoch, because every random number is 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from apportion.bags.bags import Bags
-from apportion.runs.header import metadata, opened
+from apportion.config import MOST_THREADS
+from apportion.errors import RunError, count, listing
+from apportion.runs.header import RESTORE, metadata, opened, seal
 from apportion.runs.run import Run
+from apportion.runs.tensors import check_tensors
 
 __all__ = [
     "Tensors",
+    "check_header",
+    "check_optimizer",
     "fingerprint",
     "load",
     "load_optimizer",
-    "optimizer_scalars",
     "optimizer_tensors",
     "save",
+    "stepped",
 ]
 
 Tensors = dict[str, Tensor]
 KIND = "checkpoint"
 SAMPLED_ROWS = 1024
+MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # the state of AdamW for each parameter
 
 
 def save(run: Run, tensors: Mapping[str, Mapping[str, Tensor]], content: Mapping[str, Any]) -> None:
@@ -50,6 +56,7 @@ def save(run: Run, tensors: Mapping[str, Mapping[str, Tensor]], content: Mapping
     }
     with run.replacing(run.checkpoint) as beside:
         save_file(flat, beside, metadata(KIND, content))
+        seal(beside)
 
 
 def load(run: Run) -> tuple[dict[str, Tensors], dict[str, Any]]:
@@ -63,32 +70,120 @@ def load(run: Run) -> tuple[dict[str, Tensors], dict[str, Any]]:
     return tensors, header
 
 
-def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Return the tensors of an optimiser's state, as "number of the parameter.name"."""
-    state = optimizer.state_dict()["state"]
-    return {f"{i}.{name}": value for i, entry in state.items() for name, value in entry.items()}
+def check_header(run: Run, header: Mapping[str, Any]) -> None:
+    """Check the types and the ranges of what a checkpoint says beside its tensors.
+
+    Raises
+    ------
+    RunError
+        If a value is missing or makes no sense.
+    """
+    for name, (words, holds) in HEADER.items():
+        if name not in header or not holds(header[name]):
+            found = f"is {header[name]!r:.60}" if name in header else "is missing"
+            raise RunError(f"{run.checkpoint} is damaged: {name} {found}, not {words}.", RESTORE)
+    if (header["best_epoch"] or 0) > header["epoch"]:
+        of = f"{header['best_epoch']} is selected, of {count(header['epoch'], 'epoch')}"
+        raise RunError(f"{run.checkpoint} is damaged: epoch {of}.", RESTORE)
+    if (header["best_epoch"] is None) != (header["best_error"] is None):
+        raise RunError(f"{run.checkpoint} is damaged: best_epoch and best_error differ.", RESTORE)
 
 
-def optimizer_scalars(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
-    """Return the settings of an optimiser."""
-    groups: list[dict[str, Any]] = optimizer.state_dict()["param_groups"]
-    return [{**group, "lr": float(group["lr"])} for group in groups]  # a tensor on a GPU
+def _is_whole(value: Any, least: int, most: int) -> bool:
+    return type(value) is int and least <= value <= most
+
+
+def _are_trained(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(stepped, bool) for stepped in value.values())
+
+
+HEADER: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "epoch": ("an integer ≥ 1", lambda v: _is_whole(v, 1, 2**53)),
+    "best_epoch": ("an integer ≥ 1 or null", lambda v: v is None or _is_whole(v, 1, 2**53)),
+    "best_error": ("from 0 to 1 or null", lambda v: v is None or (type(v) is float and 0 <= v < 2)),
+    "threads": (f"from 1 to {MOST_THREADS}", lambda v: _is_whole(v, 1, MOST_THREADS)),
+    "trained": ("true or false by parameter", _are_trained),
+    "identity": ("an object", lambda v: isinstance(v, dict)),
+}
+
+
+def trained(net: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, nn.Parameter]:
+    """Return the parameters of a net that its optimiser trains, by name."""
+    own = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    return {name: p for name, p in net.named_parameters() if id(p) in own}
+
+
+def stepped(net: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, bool]:
+    """Return which parameters are trained; false for those that have had no gradient yet."""
+    return {name: p in optimizer.state for name, p in trained(net, optimizer).items()}
+
+
+def optimizer_tensors(net: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Return the tensors of an optimiser's state, as "name of the parameter.name"."""
+    return {
+        f"{name}.{entry}": value
+        for name, p in trained(net, optimizer).items()
+        for entry, value in optimizer.state.get(p, {}).items()
+    }
+
+
+def check_optimizer(
+    run: Run,
+    net: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    tensors: Mapping[str, Tensor],
+    was: Mapping[str, bool],
+) -> None:
+    """Check the saved state of AdamW, whose fused steps would write beyond tensors that are short.
+
+    Raises
+    ------
+    RunError
+        If other parameters were trained, or the state is not that of these.
+    """
+    own = trained(net, optimizer)
+    for names, once in ((was.keys() - own, "were"), (own.keys() - was, "were not")):
+        if names:
+            raise RunError(
+                f"{run.checkpoint} was saved with other parameters to train: "
+                f"{listing(sorted(names))} {once} trained then.",
+                "Freeze and unfreeze what was frozen then (requires_grad), or train in another "
+                "folder.",
+            )
+    like = {
+        f"{name}.{entry}": torch.zeros((), device="meta") if entry == "step" else own[name]
+        for name in own
+        for entry in MOMENTS
+        if was[name]
+    }
+    finite = [name for name in like if not name.endswith(".exp_avg_sq")]  # which may overflow
+    check_tensors(
+        run.checkpoint,
+        tensors,
+        like,
+        problem="has the state of another optimiser",
+        remedy=RESTORE,
+        finite=finite,
+    )
+    for name in like:
+        least = 1 if name.endswith(".step") else 0
+        if not name.endswith(".exp_avg") and not (tensors[name] >= least).all():
+            raise RunError(
+                f"{run.checkpoint} is damaged: {name} has values below {least}.", RESTORE
+            )
 
 
 def load_optimizer(
-    optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor], groups: list[dict[str, Any]]
+    net: nn.Module, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]
 ) -> None:
-    """Restore the saved state of an optimiser; how it computes stays as it is here."""
-    here = [{**group} for group in optimizer.param_groups]
-    state: dict[int, dict[str, Tensor]] = {}
-    for key, tensor in tensors.items():
-        i, _, name = key.partition(".")
-        state.setdefault(int(i), {})[name] = tensor
-    optimizer.load_state_dict({"state": state, "param_groups": groups})
-    for group, own in zip(optimizer.param_groups, here, strict=True):
-        group["capturable"] = own["capturable"]
-        if isinstance(own["lr"], Tensor):
-            group["lr"] = own["lr"].fill_(group["lr"])
+    """Restore the saved state of AdamW after a check; its settings stay as they are here."""
+    own = trained(net, optimizer)
+    for key, value in tensors.items():
+        name, _, entry = key.rpartition(".")
+        p = own[name]
+        # In memory as the parameter is: fused steps read both from end to end.
+        place = torch.zeros_like(p, requires_grad=False) if entry != "step" else value.to(p.device)
+        optimizer.state[p][entry] = place.copy_(value)
 
 
 def fingerprint(bags: Bags | None) -> str:

@@ -67,7 +67,9 @@ def fit(
     run : path or Run, optional
         A folder for the log, the checkpoints and the models. If it holds a run of the same bags,
         method and configuration, training goes on from its last checkpoint. Without one, what
-        was learned is lost if training is interrupted.
+        was learned is lost if training is interrupted. More epochs than it began with are added:
+        with η as it was, the result is that of so many epochs from the start. A learning rate that
+        depends on the number of epochs (cosine, warmup) rules that out.
     on_epoch : callable, optional
         Called after every epoch with its record and the net, whose weights it may read. If it
         raises KeyboardInterrupt, a checkpoint is saved first.

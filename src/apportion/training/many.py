@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
+from os import PathLike
 from typing import Any
 
 import torch
@@ -129,8 +129,8 @@ def _check_apart(jobs: Sequence[Job]) -> None:
                 f"job {number} (counted from 0) is a {type(job).__name__}.",
                 "Pass a list of Job(net, train, …), which takes the arguments of fit.",
             )
-        folder = job.run.folder if isinstance(job.run, Run) else job.run
-        run = None if folder is None else Path(folder).resolve()
+        own = Run(job.run) if isinstance(job.run, str | PathLike) else job.run
+        run = None if own is None else own.folder.resolve()
         weights = [("weights", id(weight)) for weight in job.net.parameters()]
         for what, key in (*weights, ("run folder", run)):
             if key is not None and seen.setdefault(key, number) != number:

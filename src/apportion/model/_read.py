@@ -1,0 +1,156 @@
+"""What the file of a model says, checked before memory is taken for the net."""
+
+from __future__ import annotations
+
+import math
+import operator
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from apportion.engine.feed import as_networks_take
+from apportion.errors import ApportionError, Option, RunError
+from apportion.nets.build import from_recipe
+from apportion.runs.header import columns_of
+from apportion.runs.run import Run
+from apportion.runs.tensors import check_tensors, is_finite
+
+Net = nn.Module | Callable[[], nn.Module]
+
+
+def checked_parts(parts: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], ...]:
+    """Check what one instance is."""
+    try:
+        checked = tuple(
+            {"shape": [*map(_length, part["shape"])], "dtype": np.dtype(str(part["dtype"])).name}
+            for part in parts
+        )
+        for part in checked:
+            torch.from_numpy(np.zeros(0, part["dtype"]))  # if torch has this type
+    except (KeyError, TypeError, ValueError) as error:
+        raise RunError(
+            f"parts is {parts!r:.60}: {type(error).__name__} {error}.",
+            'Pass one mapping per part, such as {"shape": [3, 32, 32], "dtype": "uint8"}.',
+        ) from error
+    if not checked:
+        raise RunError("parts is empty.", "Describe at least one part of an instance.")
+    return checked
+
+
+def _length(value: Any) -> int:
+    n = operator.index(value)
+    if isinstance(value, bool) or not 0 <= n < 2**31:
+        raise ValueError(f"{value!r:.60} is the length of no axis")
+    return n
+
+
+def model_of(folder: Path, *, last: bool) -> Path:
+    """Return the file of the selected model of a run, which must have ended, or of the last."""
+    run = Run(folder)
+    settings = run.settings()
+    path = run.checkpoint if last else run.model
+    if not path.is_file():
+        in_python = f"fit with the same arguments and run={str(run.folder)!r}"
+        by_command = f"apportion train --resume {shlex.quote(str(run.folder))}"
+        so_far = ("Pass ", Option("last"), " to take the weights so far.")
+        raise RunError(
+            f"{run.folder} is not finished: {len(run.records())} of {settings['train']['epochs']} "
+            f"epochs are done, and {'there is no checkpoint' if last else 'no model is selected'} "
+            "yet.",
+            *([so_far] if run.checkpoint.is_file() else []),
+            f"Continue it: {by_command if 'data' in settings else in_python}",
+        )
+    return path
+
+
+def check_header(path: Path, header: Mapping[str, Any], remedy: str) -> None:
+    """Check what a file says of its model, except the recipe of the net."""
+    try:
+        classes, epoch = header["classes"], header["epoch"]
+        if not isinstance(classes, list) or not classes:
+            raise TypeError(f"classes is {classes!r:.60}.")
+        if not all(isinstance(name, bool | int | float | str | None) for name in classes):
+            raise TypeError(f"classes are {classes!r:.60}.")
+        if len(set(classes)) < len(classes):
+            raise TypeError("a class is named twice.")
+        if any(isinstance(name, float) and not math.isfinite(name) for name in classes):
+            raise TypeError("a class is a number that is not finite.")
+        if not (epoch is None or (type(epoch) is int and 1 <= epoch < 2**53)):
+            raise TypeError(f"epoch is {epoch!r:.60}.")
+        parts, columns = checked_parts(header["parts"]), columns_of(header)
+        if columns is not None:
+            codes = [[len(columns.codes)]] if columns.codes else []
+            if [part["shape"] for part in parts] != [[columns.n_numbers], *codes]:
+                raise TypeError("the columns are not those of the parts.")
+    except (KeyError, TypeError, RunError) as error:
+        problem = f"lacks {error}." if isinstance(error, KeyError) else str(error).split("\n")[0]
+        raise RunError(f"{path} has a damaged header: {problem}", remedy) from error
+
+
+def net_for(
+    path: Path, header: Mapping[str, Any], net: Net | None, weights: Mapping[str, Tensor]
+) -> nn.Module:
+    """Return the net for the weights of a file, after a check that it is the one."""
+    made = _built(path, header, len(weights)) if net is None else _given(net)
+    own = made.state_dict()
+    masks = [name for name, value in own.items() if not value.is_meta and not is_finite(value)]
+    check_tensors(
+        path,
+        weights,
+        own,
+        problem="has the weights of another net",
+        remedy="Pass a net like the one that was trained."
+        if net is not None
+        else "Restore the file from a copy.",
+        finite=[name for name in own if name not in masks],
+    )
+    return from_recipe(header["recipe"]) if net is None else made
+
+
+def _built(path: Path, header: Mapping[str, Any], n_weights: int) -> nn.Module:
+    """Build the net of a recipe without memory, and check that it maps instances to classes."""
+    recipe, n_classes = header.get("recipe"), len(header["classes"])
+    if recipe is None:
+        raise RunError(
+            f"{path} has the weights of a net that is none of apportion's.",
+            "Load it in Python: Model.load(path, net=…) takes a net like the one that was "
+            "trained, or a function that makes one.",
+        )
+    try:
+        hidden = recipe.get("hidden") if isinstance(recipe, dict) else None
+        if isinstance(hidden, list) and len(hidden) > n_weights:
+            raise ValueError(f"{len(hidden):,} layers have {n_weights:,} weights")
+        net = from_recipe(recipe, device="meta").eval()
+        x = (torch.empty((1, *own["shape"]), dtype=getattr(torch, own["dtype"]), device="meta")
+             for own in checked_parts(header["parts"]))  # fmt: skip
+        shape = tuple(net(*as_networks_take(x)).shape)
+        if shape != (1, n_classes):
+            raise ValueError(f"an instance has logits of shape {shape[1:]} for {n_classes} classes")
+    except (TypeError, ValueError, RuntimeError, ApportionError) as error:
+        problem = str(error).partition("\n")[0].rstrip(".")
+        raise RunError(
+            f"{path} has the recipe of no net for its instances and classes: {problem}.",
+            "Restore the file from a copy.",
+        ) from error
+    return net
+
+
+def _given(net: Net) -> nn.Module:
+    try:
+        made = net if isinstance(net, nn.Module) else net()
+    except TypeError as error:
+        raise RunError(
+            f"net cannot be called without arguments: {error}.",
+            "Pass a net like the one that was trained, or a function without arguments that makes "
+            "one: the data that it was built for are not there any more.",
+        ) from error
+    if not isinstance(made, nn.Module):
+        raise RunError(
+            f"net returned a {type(made).__name__}.", "The function must return an nn.Module."
+        )
+    return made
