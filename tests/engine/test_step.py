@@ -95,7 +95,7 @@ def stepper(
 def whole_step(bags: Bags, unit: Any = "bags", progress: float = 1.0) -> Step:
     """All instances in one step, at an end of the ramp."""
     (step,) = instances_of(bags).steps(unit, TrainConfig(batch_size=10**6), 1)
-    return Step(step.position, progress, step.proportions, step.bag, step.weight)
+    return replace(step, progress=progress, x=None)
 
 
 def taken(stepper: Stepper, step: Step, seed: int = 1) -> tuple[float, list[Any]]:
