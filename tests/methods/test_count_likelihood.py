@@ -1,6 +1,5 @@
 """The count likelihood: against the exact distribution of counts, literally, and at the ends."""
 
-import itertools
 import math
 from typing import Any
 
@@ -16,7 +15,7 @@ from apportion.config import TrainConfig
 from apportion.methods.count_likelihood import CountLikelihood, Counts, normal_loss
 from apportion.nets.build import build_net
 from apportion.study import protocols
-from apportion.testing import CPU, Training, same, toy_bags, toy_net
+from apportion.testing import CPU, Training, same, toy_bags, toy_config, toy_net
 from apportion.training.fit import fit
 
 BAGS = Bags.from_rows(np.zeros((2, 1)), [0, 0], [[0.5, 0.5]])
@@ -275,11 +274,49 @@ def test_it_passes_over_along_a_share_of_the_epochs(ramp, wanted):
     assert state.share is own  # which captured steps read
 
 
-def test_its_state_is_how_far_it_has_passed_over():
-    state, other = started(0.5), started(0.5)
+def test_its_state_is_how_far_it_has_passed_over_and_goes_on_at_the_same_pace():
+    state, other = started(0.5), started(0.5, epochs=100)  # to which it was extended
     state.epoch_end(2, None)
     other.load_state_dict({name: value.clone() for name, value in state.state_dict().items()})
     assert other.share.item() == state.share.item() == 0.4
+    other.epoch_end(3, None)
+    assert other.share.item() == 0.6
+    assert state.resolved == {"ramp_epochs": 5}
+
+
+@pytest.mark.parametrize(
+    ("share", "ramp_epochs"), [(1.5, 5.0), (-0.1, 5.0), (math.nan, 5.0), (0, -1)]
+)
+def test_a_state_that_cannot_be_is_refused(share, ramp_epochs):
+    state = {"share": torch.tensor(share), "ramp_epochs": torch.tensor(ramp_epochs)}
+    with pytest.raises(ValueError, match=f"a share of {share:g}"):
+        started().load_state_dict(state)
+
+
+@pytest.mark.parametrize("last", [1, 2, 4])
+def test_a_run_that_was_stopped_goes_on_to_the_same_bits(last, tmp_path):
+    bags = toy_bags()
+    config = toy_config(epochs=6)
+
+    def stop(record: dict[str, Any], net: Any) -> None:
+        if record["epoch"] == last:
+            raise KeyboardInterrupt
+
+    whole, resumed = toy_net(bags), toy_net(bags)
+    fit(whole, bags, method="count-likelihood", config=config)
+    with pytest.raises(KeyboardInterrupt):
+        fit(
+            resumed,
+            bags,
+            method="count-likelihood",
+            config=config,
+            run=tmp_path / "a",
+            on_epoch=stop,
+        )
+    resumed = toy_net(bags)
+    fit(resumed, bags, method="count-likelihood", config=config, run=tmp_path / "a")
+    for name, weight in whole.state_dict().items():
+        assert torch.equal(resumed.state_dict()[name], weight)
 
 
 def test_at_first_certainty_alone_earns_nothing():
@@ -297,11 +334,6 @@ def test_a_training_depends_on_the_ramp():
     found = [Training(toy_net(bags), bags, CountLikelihood(ramp)) for ramp in (0.5, 0.5, 0)]
     assert same(found[0], found[1])
     assert not same(found[0], found[2])
-
-
-def test_the_method_is_one_of_whole_bags():
-    assert CountLikelihood().unit == "bags"
-    assert [*itertools.chain(started().state_dict())] == ["share"]
 
 
 # ----------------------------------------------------------------------------- what it is good for

@@ -78,7 +78,7 @@ class Counts(Supervision):
     """The counts supervise; the state is how far the loss has passed over to their likelihood."""
 
     def __init__(self, ramp_epochs: float, device: torch.device) -> None:
-        self.ramp_epochs = ramp_epochs
+        self.ramp_epochs, self.resolved = ramp_epochs, {"ramp_epochs": ramp_epochs}
         self.share = torch.tensor(self._share_after(0), dtype=torch.float64, device=device)
 
     def moments(self, confidence: Tensor) -> Tensor:
@@ -107,12 +107,16 @@ class Counts(Supervision):
         return min(1.0, epoch / self.ramp_epochs) if self.ramp_epochs else 1.0
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the share."""
-        return {"share": self.share}
+        """Return the share, and over how many epochs it rises: more epochs do not change that."""
+        return {"share": self.share, "ramp_epochs": self.share.new_tensor(self.ramp_epochs)}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Load the share."""
-        self.share.copy_(state["share"])
+        """Load both."""
+        share, ramp_epochs = float(state["share"]), float(state["ramp_epochs"])
+        if not (0 <= share <= 1 and 0 <= ramp_epochs < math.inf):
+            raise ValueError(f"a share of {share:g} after a ramp over {ramp_epochs:g} epochs")
+        self.share.fill_(share)
+        self.ramp_epochs = ramp_epochs
 
 
 def normal_loss(residual: Tensor, covariance: Tensor) -> Tensor:
