@@ -1,5 +1,6 @@
 """The count likelihood: against the exact distribution of counts, literally, and at the ends."""
 
+import itertools
 import math
 from typing import Any
 
@@ -9,11 +10,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_digits, load_wine
+from torch import nn
 
 from apportion.bags.bags import Bags
 from apportion.config import TrainConfig
 from apportion.methods.count_likelihood import CountLikelihood, Counts, normal_loss
 from apportion.nets.build import build_net
+from apportion.nets.normalized import Normalized
 from apportion.study import protocols
 from apportion.testing import CPU, Training, same, toy_bags, toy_config, toy_net
 from apportion.training.fit import fit
@@ -339,10 +342,12 @@ def test_a_training_depends_on_the_ramp():
 # ----------------------------------------------------------------------------- what it is good for
 
 
-def accuracy_of(method: Any, dataset: Any, regime: str, size: int, seed: int) -> float:
-    """Of a perceptron on the held-out rows, after 200 full batches."""
+def accuracy_of(
+    method: Any, dataset: Any, regime: str, size: int, seed: int, *, deep: bool = False
+) -> float:
+    """Of a net on the held-out rows: a small one after 200 full batches, or a deep one."""
     data = dataset()
-    order = np.random.default_rng(seed).permutation(len(data.target))
+    order = np.random.default_rng(7000 + seed).permutation(len(data.target))
     train, test = np.split(order, [int(0.7 * len(order))])
     x, truth = data.data.astype(np.float32), data.target
     rows = protocols.shuffle(len(train), size, seed=seed)
@@ -350,21 +355,19 @@ def accuracy_of(method: Any, dataset: Any, regime: str, size: int, seed: int) ->
         rows = dict(enumerate(protocols.rand(truth[train], size, seed=seed).members))
     bags = Bags.from_members(x[train], rows, truth=truth[train])
     n = bags.n_instances
-    config = TrainConfig(
-        epochs=200,
-        batch_size=n,
-        instances_per_pass=n,
-        learning_rate=5e-3,
-        weight_decay=1.0,
-        schedule="cosine",
-        warmup=0.05,
-        seed=seed,
-        device="cpu",
-        threads=1,
-    )
+    options: dict[str, Any] = {"epochs": 80, "batch_size": 256, "learning_rate": 3e-3}
+    if not deep:
+        options = {"epochs": 200, "batch_size": n, "instances_per_pass": n, "learning_rate": 5e-3}
+        options |= {"weight_decay": 1.0, "schedule": "cosine", "warmup": 0.05}
+    config = TrainConfig(**options, seed=seed, device="cpu", threads=1)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         net = build_net("mlp", bags, hidden=[64])
+        if deep:
+            widths = itertools.pairwise([x.shape[1], 128, 128, 128])
+            layers = [[nn.Linear(*ends), nn.BatchNorm1d(128), nn.ReLU()] for ends in widths]
+            last = nn.Linear(128, bags.n_classes)
+            net = Normalized(nn.Sequential(*itertools.chain(*layers), last), net.mean, net.std)
     fit(net, bags, method=method, config=config, progress=False)
     with torch.no_grad():
         found = net(torch.from_numpy(x[test])).argmax(dim=1).numpy()
@@ -387,3 +390,14 @@ def test_it_is_ahead_of_the_proportion_loss(dataset, regime, size, gain):
         for method in ("count-likelihood", "proportion-loss")
     )
     assert ours > theirs + gain
+
+
+@pytest.mark.slow
+def test_a_deep_net_on_few_large_bags_does_not_collapse():
+    """Five bags of 256: the likelihood alone may end far below chance, the passage does not."""
+    worst, alone = (
+        min(accuracy_of(method, load_digits, "shuffle", 256, seed, deep=True) for seed in range(5))
+        for method in (CountLikelihood(), CountLikelihood(ramp=0))
+    )
+    assert alone < 0.05
+    assert worst > 0.1
