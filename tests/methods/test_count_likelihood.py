@@ -146,6 +146,23 @@ def test_the_density_is_that_of_another_library():
     torch.testing.assert_close(normal_loss(torch.from_numpy(r), torch.from_numpy(S)), wanted)
 
 
+@pytest.mark.parametrize("share", [0.5, 1.0])
+def test_mixed_precision_changes_nothing(share):
+    """Neither forwards nor backwards, which steps take inside of autocast too."""
+    z, shares = torch.from_numpy(confidences(0, 9, 5)).float(), confidences(1, 2, 5)
+    found = []
+    for enabled in (False, True):
+        state, x = started(), z.clone().requires_grad_()
+        state.share.fill_(share)
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            p = x.softmax(dim=1)
+            loss = loss_of(state, [p[:3], p[3:]], torch.from_numpy(shares).float())
+            torch.autograd.backward(loss)
+        assert x.grad is not None
+        found.append((loss.item(), x.grad.tolist()))
+    assert found[0] == found[1]
+
+
 # ------------------------------------------------------------------------------ slopes, and pieces
 
 
@@ -254,11 +271,11 @@ def test_single_precision_is_enough_for_large_bags(n, most):
 # ------------------------------------------------------------------------------------- passing over
 
 
-def test_it_begins_with_the_proportion_loss_times_the_sizes():
+def test_it_begins_with_the_proportion_loss_above_its_least_times_the_sizes():
     bags = [torch.from_numpy(confidences(i, n, 3)) for i, n in enumerate((3, 8))]
     shares = confidences(7, 2, 3)
     wanted = [
-        -len(p) * (share * np.log(p.mean(dim=0).numpy())).sum()
+        len(p) * (share * np.log(share / p.mean(dim=0).numpy())).sum()
         for p, share in zip(bags, shares, strict=True)
     ]
     assert loss_of(started(0.5), bags, shares).item() == pytest.approx(np.mean(wanted))

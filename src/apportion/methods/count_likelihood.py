@@ -23,7 +23,7 @@ so. Training therefore begins with Eq. 7 and passes over, along the share a of t
 
 .. math:: (1 - a)\, |B|\, \ell_{prop} + a\, \ell, \qquad a = \min(1, (t - 1) / (r\, T)),
 
-in epoch t of T.
+in epoch t of T. (Of Eq. 7 its least value is subtracted, so that the two are of one size.)
 
 The covariance takes (C − 1)² numbers per instance, and its inverse about C³ operations per bag:
 little at 10 classes, a good part of the time at 100.
@@ -95,8 +95,8 @@ class Counts(Supervision):
         residual = n[:, None] * (proportions - mean)[:, :-1]
         covariance = n[:, None, None] * means[:, C:].reshape(len(means), C - 1, C - 1)
         own = normal_loss(residual, covariance + torch.eye(C - 1, device=means.device) / 4)
-        both = (1 - self.share) * n * cross_entropy(mean, proportions) + self.share * own
-        return both.mean().to(means.dtype)
+        first = n * (cross_entropy(mean, proportions) - cross_entropy(proportions, proportions))
+        return ((1 - self.share) * first + self.share * own).mean().to(means.dtype)
 
     def epoch_end(self, epoch: int, confidence: Tensor | None) -> dict[str, float]:
         """Pass over a little more."""
