@@ -265,7 +265,9 @@ def test_streamed_instances_give_the_training_of_resident_ones(steps, tmp_path):
 
 
 @needs_gpu
-@pytest.mark.parametrize("name", ["fpl", "proportion-loss", "pi-model", "llp-vat"])
+@pytest.mark.parametrize(
+    "name", ["fpl", "proportion-loss", "pi-model", "llp-vat", "count-likelihood"]
+)
 @pytest.mark.parametrize("steps", ["eager", "captured", "compiled"])
 def test_many_runs_at_once_are_what_they_are_alone(name, steps):
     bags = toy_bags((16,) * 12)

@@ -9,10 +9,17 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.datasets import load_digits, load_wine
+from torch import nn
 
 from apportion.bags.bags import Bags
+from apportion.config import TrainConfig
 from apportion.methods.count_likelihood import CountLikelihood, Counts, normal_loss
-from apportion.testing import CPU, Training, same, toy_bags, toy_net
+from apportion.nets.build import build_net
+from apportion.nets.normalized import Normalized
+from apportion.study import protocols
+from apportion.testing import CPU, Training, same, toy_bags, toy_config, toy_net
+from apportion.training.fit import fit
 
 BAGS = Bags.from_rows(np.zeros((2, 1)), [0, 0], [[0.5, 0.5]])
 
@@ -41,10 +48,8 @@ def literal(p: Any, K: Any) -> float:
         mu += q
         S += np.diag(q) - np.outer(q, q)
     r = K[: C - 1] - mu
-    square = float(r @ np.linalg.inv(S) @ r)
-    return (
-        0.5 * square + 0.5 * math.log(float(np.linalg.det(S))) + (C - 1) / 2 * math.log(2 * math.pi)
-    )
+    square, log_det = r @ np.linalg.inv(S) @ r, np.log(np.linalg.det(S))
+    return float(0.5 * square + 0.5 * log_det + (C - 1) / 2 * np.log(2 * np.pi))
 
 
 def exact(p: Any) -> dict[tuple[int, ...], float]:
@@ -141,6 +146,23 @@ def test_the_density_is_that_of_another_library():
     torch.testing.assert_close(normal_loss(torch.from_numpy(r), torch.from_numpy(S)), wanted)
 
 
+@pytest.mark.parametrize("share", [0.5, 1.0])
+def test_mixed_precision_changes_nothing(share):
+    """Neither forwards nor backwards, which steps take inside of autocast too."""
+    z, shares = torch.from_numpy(confidences(0, 9, 5)).float(), confidences(1, 2, 5)
+    found = []
+    for enabled in (False, True):
+        state, x = started(), z.clone().requires_grad_()
+        state.share.fill_(share)
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            p = x.softmax(dim=1)
+            loss = loss_of(state, [p[:3], p[3:]], torch.from_numpy(shares).float())
+            torch.autograd.backward(loss)
+        assert x.grad is not None
+        found.append((loss.item(), x.grad.tolist()))
+    assert found[0] == found[1]
+
+
 # ------------------------------------------------------------------------------ slopes, and pieces
 
 
@@ -229,8 +251,8 @@ def test_one_class_alone_is_no_error():
 def test_single_precision_is_enough_for_large_bags(n, most):
     rng = np.random.default_rng(0)
     z = torch.from_numpy(6 * rng.normal(size=(n, 10)))
-    truth = torch.distributions.Categorical(logits=z).sample()
-    shares = torch.bincount(truth, minlength=10).double()[None] / n
+    truth = (z.softmax(dim=1).cumsum(dim=1).numpy() < rng.random((n, 1))).sum(axis=1)
+    shares = torch.from_numpy(np.bincount(truth, minlength=10)[None] / n)
     found = []
     for dtype in (torch.float64, torch.float32):
         x = z.to(dtype).requires_grad_()
@@ -249,11 +271,11 @@ def test_single_precision_is_enough_for_large_bags(n, most):
 # ------------------------------------------------------------------------------------- passing over
 
 
-def test_it_begins_with_the_proportion_loss_times_the_sizes():
+def test_it_begins_with_the_proportion_loss_above_its_least_times_the_sizes():
     bags = [torch.from_numpy(confidences(i, n, 3)) for i, n in enumerate((3, 8))]
     shares = confidences(7, 2, 3)
     wanted = [
-        -len(p) * (share * np.log(p.mean(dim=0).numpy())).sum()
+        len(p) * (share * np.log(share / p.mean(dim=0).numpy())).sum()
         for p, share in zip(bags, shares, strict=True)
     ]
     assert loss_of(started(0.5), bags, shares).item() == pytest.approx(np.mean(wanted))
@@ -272,11 +294,59 @@ def test_it_passes_over_along_a_share_of_the_epochs(ramp, wanted):
     assert state.share is own  # which captured steps read
 
 
-def test_its_state_is_how_far_it_has_passed_over():
-    state, other = started(0.5), started(0.5)
+def test_its_state_is_how_far_it_has_passed_over_and_goes_on_at_the_same_pace():
+    state, other = started(0.5), started(0.5, epochs=100)  # to which it was extended
     state.epoch_end(2, None)
     other.load_state_dict({name: value.clone() for name, value in state.state_dict().items()})
     assert other.share.item() == state.share.item() == 0.4
+    other.epoch_end(3, None)
+    assert other.share.item() == 0.6
+    assert state.resolved == {"ramp_epochs": 5}
+
+
+@pytest.mark.parametrize(
+    ("share", "ramp_epochs"), [(1.5, 5.0), (-0.1, 5.0), (math.nan, 5.0), (0, -1)]
+)
+def test_a_state_that_cannot_be_is_refused(share, ramp_epochs):
+    state = {"share": torch.tensor(share), "ramp_epochs": torch.tensor(ramp_epochs)}
+    with pytest.raises(ValueError, match=f"a share of {share:g}"):
+        started().load_state_dict(state)
+
+
+@pytest.mark.parametrize("last", [1, 2, 4])
+def test_a_run_that_was_stopped_goes_on_to_the_same_bits(last, tmp_path):
+    bags = toy_bags()
+    config = toy_config(epochs=6)
+
+    def stop(record: dict[str, Any], net: Any) -> None:
+        if record["epoch"] == last:
+            raise KeyboardInterrupt
+
+    whole, resumed = toy_net(bags), toy_net(bags)
+    fit(whole, bags, method="count-likelihood", config=config)
+    with pytest.raises(KeyboardInterrupt):
+        fit(
+            resumed,
+            bags,
+            method="count-likelihood",
+            config=config,
+            run=tmp_path / "a",
+            on_epoch=stop,
+        )
+    resumed = toy_net(bags)
+    fit(resumed, bags, method="count-likelihood", config=config, run=tmp_path / "a")
+    for name, weight in whole.state_dict().items():
+        assert torch.equal(resumed.state_dict()[name], weight)
+
+
+def test_at_first_certainty_alone_earns_nothing():
+    """Labels of any kind that meet the counts are as good as knowing nothing; later they win."""
+    unsure, certain = torch.full((8, 2), 0.5), torch.eye(2).repeat(4, 1)
+    early, late = started(0.5), started(0)
+    one, other = (loss_of(early, [p], torch.tensor([[0.5, 0.5]])).item() for p in (unsure, certain))
+    assert one == pytest.approx(other)
+    one, other = (loss_of(late, [p], torch.tensor([[0.5, 0.5]])).item() for p in (unsure, certain))
+    assert other < one - 1
 
 
 def test_a_training_depends_on_the_ramp():
@@ -286,6 +356,65 @@ def test_a_training_depends_on_the_ramp():
     assert not same(found[0], found[2])
 
 
-def test_the_method_is_one_of_whole_bags():
-    assert CountLikelihood().unit == "bags"
-    assert [*itertools.chain(started().state_dict())] == ["share"]
+# ----------------------------------------------------------------------------- what it is good for
+
+
+def accuracy_of(
+    method: Any, dataset: Any, regime: str, size: int, seed: int, *, deep: bool = False
+) -> float:
+    """Of a net on the held-out rows: a small one after 200 full batches, or a deep one."""
+    data = dataset()
+    order = np.random.default_rng(7000 + seed).permutation(len(data.target))
+    train, test = np.split(order, [int(0.7 * len(order))])
+    x, truth = data.data.astype(np.float32), data.target
+    rows = protocols.shuffle(len(train), size, seed=seed)
+    if regime == "rand":
+        rows = dict(enumerate(protocols.rand(truth[train], size, seed=seed).members))
+    bags = Bags.from_members(x[train], rows, truth=truth[train])
+    n = bags.n_instances
+    options: dict[str, Any] = {"epochs": 80, "batch_size": 256, "learning_rate": 3e-3}
+    if not deep:
+        options = {"epochs": 200, "batch_size": n, "instances_per_pass": n, "learning_rate": 5e-3}
+        options |= {"weight_decay": 1.0, "schedule": "cosine", "warmup": 0.05}
+    config = TrainConfig(**options, seed=seed, device="cpu", threads=1)
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        net = build_net("mlp", bags, hidden=[64])
+        if deep:
+            widths = itertools.pairwise([x.shape[1], 128, 128, 128])
+            layers = [[nn.Linear(*ends), nn.BatchNorm1d(128), nn.ReLU()] for ends in widths]
+            last = nn.Linear(128, bags.n_classes)
+            net = Normalized(nn.Sequential(*itertools.chain(*layers), last), net.mean, net.std)
+    fit(net, bags, method=method, config=config, progress=False)
+    with torch.no_grad():
+        found = net(torch.from_numpy(x[test])).argmax(dim=1).numpy()
+    return float((found == truth[test]).mean())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("dataset", "regime", "size", "gain"),
+    [
+        (load_digits, "rand", 128, 0.02),
+        (load_digits, "shuffle", 32, 0.005),
+        (load_digits, "shuffle", 128, 0.05),
+        (load_wine, "shuffle", 32, 0.05),
+    ],
+)
+def test_it_is_ahead_of_the_proportion_loss(dataset, regime, size, gain):
+    ours, theirs = (
+        np.mean([accuracy_of(method, dataset, regime, size, seed) for seed in range(5)])
+        for method in ("count-likelihood", "proportion-loss")
+    )
+    assert ours > theirs + gain
+
+
+@pytest.mark.slow
+def test_a_deep_net_on_few_large_bags_does_not_collapse():
+    """Five bags of 256: the likelihood alone may end far below chance, the passage does not."""
+    worst, alone = (
+        min(accuracy_of(method, load_digits, "shuffle", 256, seed, deep=True) for seed in range(5))
+        for method in (CountLikelihood(), CountLikelihood(ramp=0))
+    )
+    assert alone < 0.05
+    assert worst > 0.1
