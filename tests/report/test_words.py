@@ -72,6 +72,7 @@ def test_without_validation_the_last_epoch_is_kept(tmp_path):
         ("proportion-loss", "proportion loss (cross-entropy)"),
         ("pi-model", "Π-model with proportion loss"),
         ("llp-vat", "LLP-VAT"),
+        ("count-likelihood", "likelihood of the counts"),
     ],
 )
 def test_every_method_is_named_from_what_a_run_records(name, words):

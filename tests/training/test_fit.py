@@ -402,7 +402,7 @@ def test_images_are_cropped_and_flipped_as_stored():
     [
         ("fpll", "Did you mean 'fpl'?"),
         ("proportion_loss", "Did you mean 'proportion-loss'?"),
-        ("zzz", "Known: fpl, fpl-plain, greedy, naive, proportion-loss, pi-model, llp-vat."),
+        ("zzz", "Known: fpl, fpl-plain, greedy, naive, proportion-loss, pi-model, llp-vat, count-"),
     ],
 )
 def test_an_unknown_method_is_refused_with_a_suggestion(method, hint):

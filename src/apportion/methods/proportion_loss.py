@@ -77,6 +77,6 @@ class Proportions(Supervision):
     def __init__(self, form: str = "cross-entropy") -> None:
         self.form = FORMS[form]
 
-    def bag_loss(self, mean_confidence: Tensor, proportions: Tensor) -> Tensor:
+    def bag_loss(self, means: Tensor, proportions: Tensor, sizes: Tensor) -> Tensor:
         """Return the mean over bags."""
-        return self.form(mean_confidence, proportions).mean()
+        return self.form(means, proportions).mean()

@@ -12,6 +12,7 @@ import numpy as np
 from apportion.engine.batches import Unit
 from apportion.errors import ConfigError, must_be, suggestion
 from apportion.methods.base import Method
+from apportion.methods.count_likelihood import CountLikelihood
 from apportion.methods.pi_model import PiModel
 from apportion.methods.proportion_loss import ProportionLoss
 from apportion.methods.pseudo_labels import FPL
@@ -28,6 +29,7 @@ METHODS: dict[str, Method] = {
     "proportion-loss": ProportionLoss(),
     "pi-model": PiModel(),
     "llp-vat": LLPVAT(),
+    "count-likelihood": CountLikelihood(),
 }
 
 

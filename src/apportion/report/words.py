@@ -106,7 +106,11 @@ def method_in_words(config: Any, *, brief: bool = False) -> str:
         return f"online pseudo labels (Follow the Perturbed Leader{strength}{form})"
     if name == "proportion-loss":
         return f"proportion loss ({method.get('form', 'cross-entropy')})"
-    known = {"pi-model": "Π-model with proportion loss", "llp-vat": "LLP-VAT"}
+    known = {
+        "pi-model": "Π-model with proportion loss",
+        "llp-vat": "LLP-VAT",
+        "count-likelihood": "likelihood of the counts",
+    }
     return known.get(name, name)
 
 
