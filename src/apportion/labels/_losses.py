@@ -88,6 +88,21 @@ def likelihood(logits: Floats, counts: Floats, offsets: Ints) -> tuple[Floats, F
     return values, _through_softmax(p, slope)
 
 
+def normalisers(logits: Floats, counts: Floats, offsets: Ints) -> tuple[Floats, Floats]:  # noqa: ARG001
+    """Compute the logarithm of the softmax's denominators, summed over each bag."""
+    highest = logits.max(axis=0)
+    logs = highest + np.log(np.exp(logits - highest).sum(axis=0))
+    return bag_sums(logs, offsets), softmax(logits)
+
+
+def squares(scores: Floats, counts: Floats, offsets: Ints) -> tuple[Floats, Floats]:
+    """Compute half the squared error of one score per bag and class, times the bag's size."""
+    sizes = np.diff(offsets)
+    error = scores - counts.T / sizes
+    values: Floats = 0.5 * sizes * (error**2).sum(axis=0)
+    return values, sizes * error
+
+
 LOSSES: dict[str, Loss] = {"cross-entropy": cross_entropy, "likelihood": likelihood}
 
 

@@ -30,7 +30,14 @@ from scipy.optimize import minimize
 
 from apportion.bags.bags import Bags
 from apportion.errors import must_be
-from apportion.labels._losses import LOSSES, bag_sums, cross_entropy, softmax
+from apportion.labels._losses import (
+    LOSSES,
+    Loss,
+    cross_entropy,
+    normalisers,
+    softmax,
+    squares,
+)
 from apportion.labels.rows import Design, RowEncoding
 from apportion.randomness import Purpose, generator
 
@@ -139,11 +146,6 @@ def fit_mean_map(
     """
 
     def fit(problem: _Problem, start: Floats, l2: float, steps: int) -> list[Floats]:
-        def normalisers(logits: Floats, counts: Floats, offsets: Ints) -> tuple[Floats, Floats]:
-            highest = logits.max(axis=0)
-            logs = highest + np.log(np.exp(logits - highest).sum(axis=0))
-            return bag_sums(logs, offsets), softmax(logits)
-
         found = _minimise(problem, normalisers, start, l2, steps, _class_sums(problem))
         return [found, found]
 
@@ -163,12 +165,6 @@ def fit_ridge(bags: Bags, *, l2: float | None = None, folds: int = FOLDS, seed: 
     array([0, 0, 1, 1, 0, 1])
     """
 
-    def squares(scores: Floats, counts: Floats, offsets: Ints) -> tuple[Floats, Floats]:
-        sizes = np.diff(offsets)
-        error = scores - counts.T / sizes
-        values: Floats = 0.5 * sizes * (error**2).sum(axis=0)
-        return values, sizes * error
-
     def fit(problem: _Problem, start: Floats, l2: float, steps: int) -> list[Floats]:
         means = problem._replace(design=problem.design.means(problem.offsets))
         found = _minimise(means, squares, start, l2, steps)
@@ -177,7 +173,7 @@ def fit_ridge(bags: Bags, *, l2: float | None = None, folds: int = FOLDS, seed: 
     return _choose("ridge", bags, fit, cross_entropy, l2, folds, seed)
 
 
-# ------------------------------------------------------------------------------------- the machinery
+# ----------------------------------------------------------------------------------- the machinery
 
 
 class _Problem(NamedTuple):
@@ -192,7 +188,8 @@ class _Problem(NamedTuple):
         start = np.zeros((self.design.width + 1, self.counts.shape[1]))
         shares = self.counts.sum(axis=0) / self.counts.sum()
         start[-1] = np.log(np.maximum(shares, 1e-6))
-        return start - start.mean(axis=1, keepdims=True)
+        start -= start.mean(axis=1, keepdims=True)
+        return start
 
 
 Fit = Callable[[_Problem, Floats, float, int], list[Floats]]  # where to go on, and the fit
@@ -202,7 +199,7 @@ def _choose(
     kind: str,
     bags: Bags,
     fit: Fit,
-    held_out_loss: Any,
+    held_out_loss: Loss,
     l2: float | None,
     folds: int,
     seed: int,
@@ -218,17 +215,17 @@ def _choose(
         losses = _held_out(bags, encoding, fit, held_out_loss, folds, seed)
     best = min(losses, key=losses.__getitem__, default=DEFAULT_PENALTY) if l2 is None else l2
     problem = _problem(bags, encoding)
-    found, *_ = onwards = [problem.start()] * 2
+    onwards = [problem.start()]
     for penalty in [p for p in PENALTIES if p > best and losses] + [best]:
         steps = STEPS if penalty == best else STEPS_TO_CHOOSE
         onwards = fit(problem, onwards[0], penalty, steps)
     found = onwards[-1]
-    found = found - found.mean(axis=1, keepdims=True)  # which no confidence depends on
+    found -= found.mean(axis=1, keepdims=True)  # which no confidence depends on
     return Linear(kind, encoding, found[:-1], found[-1], float(best), losses)
 
 
 def _held_out(
-    bags: Bags, encoding: RowEncoding, fit: Fit, loss: Any, folds: int, seed: int
+    bags: Bags, encoding: RowEncoding, fit: Fit, loss: Loss, folds: int, seed: int
 ) -> dict[float, float]:
     """Compute the loss per held-out bag for every penalty, strong to weak."""
     order = generator(seed, Purpose.FOLDS, 0).permutation(bags.n_bags)
@@ -254,12 +251,13 @@ def _problem(bags: Bags, encoding: RowEncoding) -> _Problem:
 
 
 def _logits(design: Design, weights: Floats) -> Floats:
-    return design.times(weights[:-1]) + weights[-1][:, None]
+    logits: Floats = design.times(weights[:-1]) + weights[-1][:, None]
+    return logits
 
 
 def _minimise(
     problem: _Problem,
-    loss: Any,
+    loss: Loss,
     start: Floats,
     l2: float,
     steps: int,
@@ -278,8 +276,9 @@ def _minimise(
             gradient -= linear
         return total, gradient.ravel()
 
-    options = {"maxiter": steps, "maxfun": 2 * steps}
-    found = minimize(value_and_slope, start.ravel(), jac=True, method="L-BFGS-B", options=options)
+    options: Any = {"maxiter": steps, "maxfun": 2 * steps}
+    flat: Any = start.ravel()
+    found = minimize(value_and_slope, flat, jac=True, method="L-BFGS-B", options=options)
     solution: Floats = found.x.reshape(start.shape)
     return solution
 

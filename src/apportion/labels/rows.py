@@ -56,7 +56,7 @@ class Design:
         """Return the sums (F + S, C) of all rows, each times its values in (C, N)."""
         dense = self.numbers.T @ values.T.astype(self.numbers.dtype, copy=False)
         if self.hot is None:
-            return dense.astype(np.float64, copy=False)
+            return np.asarray(dense, np.float64)
         return np.concatenate([dense, self.hot.T @ np.ascontiguousarray(values.T)])
 
     def means(self, offsets: Ints) -> Design:
