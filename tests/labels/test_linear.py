@@ -122,6 +122,22 @@ def test_mean_map_of_pure_bags_is_logistic_regression():
     np.testing.assert_allclose(ours.weights[:, 1] * 2, theirs.coef_[0], rtol=0.05, atol=0.05)
 
 
+def test_class_means_follow_from_bags_of_unequal_size():
+    """Where all rows of a class are alike, least squares has them, but for the prior."""
+    rng = np.random.default_rng(0)
+    truth = rng.integers(0, 3, 9000)
+    bag = np.repeat(np.arange(200), rng.multinomial(8000, rng.dirichlet(np.ones(200))) + 5)
+    bags = Bags.from_rows(np.eye(3)[truth] @ rng.normal(size=(3, 4)), bag, truth=truth)
+    encoding = fit_ridge(bags, l2=1.0).encoding
+    problem = linear._problem(bags, encoding)
+    found = linear._class_sums(problem)
+    rows = problem.design.numbers
+    for c in range(3):
+        own = bags.truth == c
+        np.testing.assert_allclose(found[:-1, c] / own.sum(), rows[own].mean(axis=0), atol=0.1)
+        assert found[-1, c] == pytest.approx(own.sum())
+
+
 def test_ridge_has_the_direction_of_least_squares_on_bag_means():
     bags = table_bags(800, categories=False)
     found = fit_ridge(bags, l2=2.0)

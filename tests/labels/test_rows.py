@@ -42,8 +42,10 @@ def test_unknown_codes_are_no_category():
     numbers = bags.x[0][:2]
     known = encoding.design((numbers, np.array([[0, 0], [0, 0]]))).matrix()
     assert known[:, 3:].sum() == 0
-    large = encoding.design((numbers, np.array([[99, 0], [0, 7]]))).matrix()
-    np.testing.assert_array_equal(large, known)
+    assert encoding.categories == (4, 3)
+    for codes in ([[99, 0], [0, 7]], [[4, 0], [0, 3]]):
+        large = encoding.design((numbers, np.array(codes))).matrix()
+        np.testing.assert_array_equal(large, known)
 
 
 def test_only_rows_in_bags_are_measured():
