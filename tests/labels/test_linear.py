@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression
 
 from apportion.bags.bags import Bags
 from apportion.errors import ConfigError
-from apportion.labels import _losses, linear
+from apportion.labels import _fitting, _losses, linear
 from apportion.labels.linear import fit_linear, fit_mean_map, fit_ridge
 from tests.labels.tables import table_bags
 
@@ -96,7 +96,7 @@ def test_fits_are_the_same_every_time(name):
 def test_minimum_is_stationary():
     bags = table_bags(400, classes=3)
     found = fit_linear(bags, loss="cross-entropy", l2=1.0)
-    problem = linear._problem(bags, found.encoding)
+    problem = _fitting.problem_of(bags, found.encoding)
     logits = found.logits(bags.x, bags.index).T
     _, slope = _losses.cross_entropy(logits, problem.counts, problem.offsets)
     np.testing.assert_allclose(slope.sum(axis=1), 0, atol=0.05)  # the bias is free
@@ -129,11 +129,11 @@ def test_class_means_follow_from_bags_of_unequal_size():
     bag = np.repeat(np.arange(200), rng.multinomial(8000, rng.dirichlet(np.ones(200))) + 5)
     bags = Bags.from_rows(np.eye(3)[truth] @ rng.normal(size=(3, 4)), bag, truth=truth)
     encoding = fit_ridge(bags, l2=1.0).encoding
-    problem = linear._problem(bags, encoding)
+    problem = _fitting.problem_of(bags, encoding)
     found = linear._class_sums(problem)
     rows = problem.design.numbers
     for c in range(3):
-        own = bags.truth == c
+        own = truth[bags.index] == c
         np.testing.assert_allclose(found[:-1, c] / own.sum(), rows[own].mean(axis=0), atol=0.1)
         assert found[-1, c] == pytest.approx(own.sum())
 
@@ -167,20 +167,22 @@ def test_few_bags_and_absent_classes_stay_finite():
         np.testing.assert_allclose(confidence.sum(axis=1), 1)
 
 
-def test_many_instances_choose_by_some_of_their_bags(monkeypatch):
-    bags = table_bags(600)
-    seen: list[int] = []
-    whole = linear._problem
-
-    def counted(bags, encoding):
-        seen.append(bags.n_bags)
-        return whole(bags, encoding)
-
-    monkeypatch.setattr(linear, "MOST_TO_CHOOSE", 200)
-    monkeypatch.setattr(linear, "_problem", counted)
-    fit_linear(bags, loss="cross-entropy")
-    assert sum(seen[:2]) == 10  # bags of 10, and 100 instances of 2 classes
-    assert seen[-1] == 60
+@pytest.mark.parametrize(("size", "bags_left", "rows_left"), [(10, 10, 100), (200, 3, 200)])
+def test_a_sample_chooses(monkeypatch, size, bags_left, rows_left):
+    """It is of whole bags, 100 rows in all, or of parts of few bags, with their proportions."""
+    bags = table_bags(600, size)
+    problem = _fitting.problem_of(bags, fit_ridge(bags, l2=1.0).encoding)
+    monkeypatch.setattr(_fitting, "MOST_TO_CHOOSE", 200)
+    sample, share = _fitting._sample(problem, folds=3, seed=0)
+    assert len(sample.counts) == bags_left
+    assert len(sample.design) == pytest.approx(rows_left, abs=3)
+    np.testing.assert_allclose(sample.counts.sum(axis=1), np.diff(sample.offsets))
+    shares = sample.counts / np.diff(sample.offsets)[:, None]
+    assert {*map(tuple, shares.round(6))} <= {*map(tuple, bags.proportions.round(6))}
+    assert share == pytest.approx(rows_left / (bags_left * size))
+    found = fit_linear(bags)
+    whole = fit_linear(bags, l2=found.l2)
+    np.testing.assert_allclose(found.weights, whole.weights, atol=0.05)
 
 
 def test_thousands_of_categories_take_little_memory():

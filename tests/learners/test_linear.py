@@ -6,6 +6,7 @@ import torch
 
 from apportion.labels.linear import fit_linear, fit_mean_map
 from apportion.learners.linear import linear_net
+from apportion.model.model import Model, describe_parts
 from apportion.nets.build import from_recipe
 from tests.labels.tables import table_bags
 
@@ -30,3 +31,11 @@ def test_net_is_rebuilt_from_its_recipe():
     x = [*map(torch.from_numpy, bags.parts)]
     assert torch.equal(again(*x), net(*x))
     assert (net.recipe or {})["hidden"] == []
+
+
+def test_net_is_kept_as_any_model(tmp_path):
+    bags = table_bags(100)
+    linear = fit_linear(bags, l2=1.0)
+    Model(linear_net(linear), bags.classes, describe_parts(bags)).save(tmp_path / "model")
+    again = Model.load(tmp_path / "model", device="cpu")
+    np.testing.assert_allclose(again.predict_proba(bags.x), linear.confidence(bags.x), atol=1e-5)
