@@ -1,7 +1,8 @@
 """Fits of linear models to bags: L-BFGS along a path of penalties, and which of them to take.
 
-Of more than 100,000 / C instances, a sample of about so many chooses the penalty and is where the
-fit of all starts: whole bags, or parts of them where bags are large and few.
+Of more than 100,000 / C instances, whole bags with about so many choose the penalty, and are where
+the fit of all starts. A part of a bag would not do: its counts are not known. Where one bag per
+fold has over four times as many, nothing is chosen: the penalty is then 10.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from apportion.labels.rows import Design, RowEncoding
 from apportion.randomness import Purpose, generator
 
 PENALTIES = (1000.0, 100.0, 10.0, 1.0)
-DEFAULT_PENALTY = 10.0  # where a single bag leaves none to hold out
+DEFAULT_PENALTY = 10.0  # where no bag can be held out
 FOLDS = 3
-MOST_TO_CHOOSE = 100_000  # instances times classes that choose l2; twice as many of few bags
+MOST_TO_CHOOSE = 100_000  # instances times classes that choose l2
 STEPS, STEPS_TO_CHOOSE = 300, 30  # of L-BFGS
 MOST_WORK = 3e8  # instances times classes times steps, for the last fit
 
@@ -75,43 +76,29 @@ def choose(
         raise must_be("folds", "an integer ≥ 2", folds)
     encoding = RowEncoding.learn(bags)
     problem = problem_of(bags, encoding)
-    some, share = _sample(problem, folds, seed)
-    losses = _held_out(some, share, fit, held_out_loss, folds) if l2 is None else {}
+    some = _sample(problem, folds, seed)
+    losses = _held_out(some, fit, held_out_loss, folds) if l2 is None and some else {}
     best = min(losses, key=losses.__getitem__, default=DEFAULT_PENALTY) if l2 is None else l2
-    onwards = [some.start()]
-    for penalty in [p for p in PENALTIES if p > best and losses] + [best]:
-        onwards = fit(some, onwards[0], penalty * share, STEPS_TO_CHOOSE)
+    onwards = [problem.start()]
+    if some:
+        for penalty in [p for p in PENALTIES if p > best and losses] + [best]:
+            onwards = fit(some, onwards[0], penalty, STEPS_TO_CHOOSE)
     steps = int(np.clip(MOST_WORK / (bags.n_instances * bags.n_classes), STEPS_TO_CHOOSE, STEPS))
     found = fit(problem, onwards[0], best, steps)[-1]
     found -= found.mean(axis=1, keepdims=True)  # which no confidence depends on
     return Chosen(encoding, found, float(best), losses)
 
 
-def _sample(problem: Problem, folds: int, seed: int) -> tuple[Problem, float]:
-    """Draw bags, at least one per fold, and of large bags some instances; return their share too.
-
-    Instances that are drawn from a bag have about its proportions.
-    """
-    numbers = generator(seed, Purpose.FOLDS, 0)
-    order = numbers.permutation(len(problem.counts))
+def _sample(problem: Problem, folds: int, seed: int) -> Problem | None:
+    """Draw bags, at least one per fold; return None if they are too large for that."""
+    order = generator(seed, Purpose.FOLDS, 0).permutation(len(problem.counts))
     most = MOST_TO_CHOOSE // problem.counts.shape[1]
-    enough = int(np.searchsorted(np.cumsum(np.diff(problem.offsets)[order]), most)) + 1
-    some = problem.only(order[: max(enough, folds)])
-    share = min(1.0, 2 * most / len(some.design))
-    if share == 1:
-        return some, share
-    sizes = np.diff(some.offsets)
-    bag = np.repeat(np.arange(len(sizes)), sizes)
-    shuffled = np.lexsort((numbers.random(len(bag)), bag))
-    kept = np.ceil(share * sizes).astype(np.int64)
-    rows = shuffled[np.arange(len(bag)) - some.offsets[bag] < kept[bag]]
-    offsets = np.concatenate([[0], np.cumsum(kept)])
-    return Problem(some.design[rows], some.counts * (kept / sizes)[:, None], offsets), share
+    sizes = np.cumsum(np.diff(problem.offsets)[order])
+    n = min(max(int(np.searchsorted(sizes, most)) + 1, folds), len(order))
+    return problem.only(order[:n]) if sizes[n - 1] <= 4 * most else None
 
 
-def _held_out(
-    problem: Problem, share: float, fit: Fit, loss: Loss, folds: int
-) -> dict[float, float]:
+def _held_out(problem: Problem, fit: Fit, loss: Loss, folds: int) -> dict[float, float]:
     """Compute the loss per held-out bag for every penalty, strong to weak; of one bag, none."""
     n = len(problem.counts)
     folds = min(folds, n)
@@ -121,7 +108,7 @@ def _held_out(
         train, test = (problem.only(np.flatnonzero(some)) for some in (~held, held))
         onwards = train.start()
         for penalty in PENALTIES:
-            onwards, found = fit(train, onwards, penalty * share, STEPS_TO_CHOOSE)
+            onwards, found = fit(train, onwards, penalty, STEPS_TO_CHOOSE)
             values, _ = loss(logits_of(test.design, found), test.counts, test.offsets)
             losses[penalty] += float(values.sum()) / n
     return losses
