@@ -69,7 +69,7 @@ class Archive:
         (tensors, header), self.saved = self.saved, None
         run, net = self.run, session.net
         groups = {name: tensors.get(name, {}) for name in GROUPS}
-        _check_identity(run, header["identity"], self.identity)
+        _check_identity(run, header["identity"], self.identity, header["epoch"])
         for name, value in json.loads(json.dumps(_model_about(session))).items():
             if header.get(name) != value:
                 raise RunError(f"{run.checkpoint} is damaged: {name} is of another run.", RESTORE)
@@ -187,10 +187,15 @@ class Archive:
             beside.write_text(text, encoding="utf-8")
 
 
-def _check_identity(run: Run, theirs: dict[str, Any], ours: dict[str, Any]) -> None:
+def _check_identity(run: Run, theirs: dict[str, Any], ours: dict[str, Any], done: int) -> None:
     ours = json.loads(json.dumps(ours))
     if theirs.keys() != ours.keys():
         found = f"the identity of the run has {listing(theirs) or 'nothing'}, not {listing(ours)}"
+        raise RunError(f"{run.checkpoint} is damaged: {found}.", RESTORE)
+    before = theirs["configuration"]
+    planned = before.get("epochs") if isinstance(before, dict) else None
+    if type(planned) is not int or planned < done:
+        found = f"it was saved after epoch {done} of {planned!r:.60}"
         raise RunError(f"{run.checkpoint} is damaged: {found}.", RESTORE)
     theirs = _with_epochs_added(run, theirs, ours["configuration"])
     for name, value in theirs.items():
