@@ -103,3 +103,11 @@ def test_an_unknown_form_is_answered_with_those_there_are():
     wrong: Any = "l2"
     with pytest.raises(ConfigError, match="one of cross-entropy, l1, squared; got 'l2'"):
         ProportionLoss(wrong)
+
+
+def test_bags_may_count_by_their_sizes():
+    m, p, sizes = random_shares(1), random_shares(2), torch.tensor([1.0, 2, 3, 4, 5, 50])
+    state = ProportionLoss(by_size=True).start(BAGS)
+    wanted = (sizes * cross_entropy(m, p)).sum() / sizes.sum()
+    torch.testing.assert_close(state.bag_loss(m, p, sizes), wanted, check_dtype=False)
+    assert state.bag_loss(m, p, sizes) != ProportionLoss().start(BAGS).bag_loss(m, p, sizes)
