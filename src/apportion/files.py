@@ -34,6 +34,7 @@ __all__ = [
 ]
 
 UNFINISHED = ".new"  # the end of the names of files that are not complete yet
+BY_SAFETENSORS = ".tmp" + 6 * "[0-9A-Za-z]"  # its own, which it renames to ours: a kill leaves it
 PASS_A_PATH = "Pass a path in an existing folder that you may write to and that has space left."
 
 
@@ -93,7 +94,9 @@ def _sync_folder(folder: Path) -> None:
 
 def remove_unfinished(path: Path) -> None:
     """Remove the unfinished files that a killed process has left beside a file."""
-    for beside in path.parent.glob(f"{glob.escape(path.name)}.*{UNFINISHED}"):
+    patterns = [f"{glob.escape(path.name)}.*{UNFINISHED}"]
+    patterns += [BY_SAFETENSORS] if path.suffix == ".safetensors" else []
+    for beside in (found for pattern in patterns for found in path.parent.glob(pattern)):
         if beside.is_symlink() or not beside.is_dir():  # which nothing here has written
             beside.unlink(missing_ok=True)
 

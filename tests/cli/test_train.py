@@ -267,7 +267,7 @@ def killed_before_its_first_checkpoint(folder):
 
 def test_a_folder_without_a_run_is_as_good_as_none(trained, tmp_path):
     (tmp_path / "a").mkdir()
-    for name in ("lock", "config.toml.77.new", "checkpoint.safetensors.78.new"):
+    for name in ("lock", "config.toml.77.new", "checkpoint.safetensors.78.new", ".tmpfjPfWP"):
         (tmp_path / "a" / name).write_text("half")
     result = run("train", "--resume", tmp_path / "a")
     assert result.exit_code == 1

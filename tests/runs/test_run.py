@@ -253,12 +253,28 @@ def test_rewind_cannot_make_up_what_is_missing(opened):
     assert opened.log.read_bytes() == held
 
 
+def left_by_safetensors(folder):
+    """What safetensors calls the file that it writes, by a process that dies while it does."""
+    code = (
+        "import resource, sys, os, signal, numpy, safetensors.numpy\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_DFL)\n"  # dies while writing
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))\n"
+        "safetensors.numpy.save_file({'x': numpy.zeros(1000)}, sys.argv[1])\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(folder / "x")], check=False)
+    (left,) = (path for path in folder.iterdir() if path.name not in ("lock", "log.jsonl"))
+    left.unlink()
+    return left.name
+
+
 def test_unfinished_files_of_a_killed_process_are_removed(run):
     """Those of the run alone: a report may be on its way into the folder meanwhile."""
     with run.locked():
         run.append({"epoch": 1})
-    for name in ("config.toml.77.new", "checkpoint.safetensors.77.new", "report.html.77.new"):
+    ours = ("config.toml.77.new", "checkpoint.safetensors.77.new", "report.html.77.new")
+    for name in (*ours, left_by_safetensors(run.folder)):
         (run.folder / name).write_text("half")
+    assert run.foreign() == []
     with run.locked():
         there = {path.name for path in run.folder.iterdir()}
     assert there == {"lock", "log.jsonl", "report.html.77.new"}

@@ -23,6 +23,7 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from filelock import FileLock, Timeout
 from apportion.config import TrainConfig
 from apportion.errors import ConfigError, RunError, count, must_be
 from apportion.files import (
+    BY_SAFETENSORS,
     UNFINISHED,
     append_line,
     opened_itself,
@@ -126,6 +128,7 @@ class Run:
             for path in self.folder.glob("*")
             if path not in self.files
             and not (path.name.startswith(unfinished) and path.name.endswith(UNFINISHED))
+            and not fnmatchcase(path.name, BY_SAFETENSORS)
         )
 
     def settings(
