@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 import torch
 
+from apportion.errors import ConfigError
 from apportion.labels.linear import fit_linear, fit_mean_map
-from apportion.learners.linear import linear_net
+from apportion.learners.linear import linear_net, start_as
 from apportion.model.model import Model, describe_parts
-from apportion.nets.build import from_recipe
+from apportion.nets.build import build_net, from_recipe
 from tests.labels.tables import table_bags
 
 
@@ -39,3 +40,31 @@ def test_net_is_kept_as_any_model(tmp_path):
     Model(linear_net(linear), bags.classes, describe_parts(bags)).save(tmp_path / "model")
     again = Model.load(tmp_path / "model", device="cpu")
     np.testing.assert_allclose(again.predict_proba(bags.x), linear.confidence(bags.x), atol=1e-5)
+
+
+@pytest.mark.parametrize("hidden", [[], [8], [8, 5]])
+@pytest.mark.parametrize("categories", [False, True])
+def test_a_net_can_start_as_a_linear_model(categories, hidden):
+    bags = table_bags(300, classes=4, categories=categories)
+    linear = fit_mean_map(bags, l2=1.0)
+    net = build_net("mlp", bags, hidden=hidden, skip=True)
+    x = [*map(torch.from_numpy, bags.parts)]
+    assert not np.allclose(net(*x).detach(), linear.logits(bags.x), atol=1e-2)
+    net.mean.add_(1)  # as if it had been measured elsewhere
+    start_as(net, linear)
+    logits = net(*x)
+    np.testing.assert_allclose(logits.detach(), linear.logits(bags.x), atol=1e-5)
+    logits.square().sum().backward()
+    last = [module for module in net.modules() if isinstance(module, torch.nn.Linear)][-1]
+    assert last.weight.grad is not None
+    assert (last.weight.grad != 0).any()  # so that the perceptron learns
+
+
+def test_what_cannot_start_as_a_linear_model_is_refused():
+    bags = table_bags(100, classes=2)
+    linear = fit_mean_map(bags, l2=1.0)
+    with pytest.raises(ConfigError, match=r"no layer from its inputs .*\n.*skip=True"):
+        start_as(build_net("mlp", bags), linear)
+    others = table_bags(100, classes=3)
+    with pytest.raises(ConfigError, match=r"the net has \(3, \d+\) weights .* model \(2, \d+\)"):
+        start_as(build_net("mlp", others, skip=True), linear)

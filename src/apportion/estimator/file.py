@@ -94,9 +94,9 @@ def _saved(path: Path, model: Model, *, last: bool) -> dict[str, Any]:
     records = Run(path).records() if path.is_dir() else []
     records = records[: model.epoch] if last else records  # the log may be ahead of the checkpoint
     names = None if model.columns is None else list(model.columns.names)
-    recipe = getattr(model.net, "recipe", None)
+    name = (getattr(model.net, "recipe", None) or {}).get("net")
     return {
-        "parameters": {} if recipe is None else {"model": recipe["net"]},
+        "parameters": {"model": name} if name in NETS else {},
         "records": records,
         "best_epoch": None if last or "valid_error" not in (records or [{}])[-1] else model.epoch,
         "n_features_in": None if names is None else len(names),

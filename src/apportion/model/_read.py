@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from apportion.engine.feed import as_networks_take
 from apportion.errors import ApportionError, Option, RunError
 from apportion.nets.build import from_recipe
+from apportion.nets.recipe import groups_of
 from apportion.runs.header import columns_of
 from apportion.runs.run import Run
 from apportion.runs.tensors import check_tensors, is_finite
@@ -122,9 +123,10 @@ def _built(path: Path, header: Mapping[str, Any], n_weights: int) -> nn.Module:
             "trained, or a function that makes one.",
         )
     try:
-        hidden = recipe.get("hidden") if isinstance(recipe, dict) else None
-        if isinstance(hidden, list) and len(hidden) > n_weights:
-            raise ValueError(f"{len(hidden):,} layers have {n_weights:,} weights")
+        nets = [net for group in groups_of(recipe) for net in group if isinstance(net, dict)]
+        hidden = [net["hidden"] for net in nets if isinstance(net.get("hidden"), list)]
+        if (layers := sum(map(len, hidden))) > n_weights:
+            raise ValueError(f"{layers:,} layers have {n_weights:,} weights")
         net = from_recipe(recipe, device="meta").eval()
         x = (torch.empty((1, *own["shape"]), dtype=getattr(torch, own["dtype"]), device="meta")
              for own in checked_parts(header["parts"]))  # fmt: skip
