@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from apportion.bags.bags import Bags
+from apportion.engine.batches import Batch
 from apportion.errors import ConfigError
 from apportion.methods.soft_labels import SoftLabels
 from apportion.testing import METHOD_CHECKS
@@ -54,12 +56,10 @@ def test_the_loss_is_the_cross_entropy_of_the_targets():
     state = SoftLabels().start(some_bags(), epochs=4, device=CPU)
     state.targets.copy_(torch.from_numpy(np.random.default_rng(2).dirichlet(np.ones(3), 12)))
     logits, at = torch.randn(5, 3), torch.tensor([3, 1, 4, 1, 5])
-
-    class Batch:
-        position = at
-
     wanted = -(state.targets[at] * logits.log_softmax(dim=1)).sum(dim=1).mean()
-    torch.testing.assert_close(state.instance_loss(None, Batch, logits), wanted)
+    torch.testing.assert_close(
+        state.instance_loss(nn.Identity(), Batch((logits,), at, 0.0), logits), wanted
+    )
 
 
 @pytest.mark.parametrize("settings", [{"power": 0}, {"power": float("inf")}, {"rounds": 0}])
