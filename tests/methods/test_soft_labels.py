@@ -58,7 +58,7 @@ def test_the_loss_is_the_cross_entropy_of_the_targets():
     logits, at = torch.randn(5, 3), torch.tensor([3, 1, 4, 1, 5])
     wanted = -(state.targets[at] * logits.log_softmax(dim=1)).sum(dim=1).mean()
     torch.testing.assert_close(
-        state.instance_loss(nn.Identity(), Batch((logits,), at, 0.0), logits), wanted
+        state.instance_loss(nn.Identity(), Batch((logits,), at, torch.tensor(0.0)), logits), wanted
     )
 
 
