@@ -117,8 +117,8 @@ def method_in_words(config: Any, *, brief: bool = False) -> str:
 def network_in_words(run: RunRead) -> str | None:
     """Name the network, if the run knows it."""
     name = run.config.get("model", {}).get("net") or run.recipe.get("net")
-    if name == "average":
-        return f"average of {count(sum(map(len, run.recipe['groups'])), 'net')}"
+    if groups := run.recipe.get("groups"):
+        return f"{name} of {count(sum(map(len, groups)), 'net')}"
     hidden = run.recipe.get("hidden") or []
     return f"{name} ({' → '.join(map(str, hidden))})" if name and hidden else name
 
