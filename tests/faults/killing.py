@@ -168,6 +168,8 @@ class Server:
     """Trains in forked processes, and kills them at some call or after some time."""
 
     def __init__(self, folder):
+        # A shell lets its background jobs ignore Ctrl-C, and so would all processes begun here.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         self.output, self.note = folder / "output", folder / "note"
         pipe = subprocess.PIPE
         command = [sys.executable, __file__, "serve"]
