@@ -60,6 +60,11 @@ def model_of(learner, bags, device="cpu", **options):
     return Model(LearnerNet(found), bags.classes, describe_parts(bags), **about), found
 
 
+def ensemble_of(model) -> Ensemble:
+    assert isinstance(model.net, LearnerNet)
+    return model.net.ensemble
+
+
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("learner", LEARNERS, ids=lambda v: type(v).__name__)
 def test_predictions_are_those_of_the_members_and_survive_a_file(tmp_path, learner, classes):
@@ -75,7 +80,7 @@ def test_predictions_are_those_of_the_members_and_survive_a_file(tmp_path, learn
         np.testing.assert_array_equal(one.confidence(bags), one.predict_proba(bags)[bags.index])
     np.testing.assert_array_equal(again.predict_proba(frame), model.predict_proba(frame))
     assert repr(again) == f"Model({type(learner).__name__}, {classes} classes)"
-    untrained = again.net.ensemble.learner
+    untrained = ensemble_of(again).learner
     assert untrained.get_params() == learner.get_params()
     assert not hasattr(untrained, "n_features_in_")
 
@@ -260,8 +265,8 @@ def test_hostile_bytes_are_refused(saved, tmp_path):
     import os
 
     model = Model.load(saved)
-    members = [one.learner for one in model.net.ensemble.members]
-    first = model.net.ensemble.learner
+    members = [one.learner for one in ensemble_of(model).members]
+    first = ensemble_of(model).learner
     assert "names the type" in refused(
         saved, tmp_path, learners=bytes_of([FunctionTransformer(os.system), *members])
     )
@@ -274,7 +279,7 @@ def test_hostile_bytes_are_refused(saved, tmp_path):
 
 def test_learners_of_other_inputs_and_classes_are_refused(saved, tmp_path):
     model = Model.load(saved)
-    first = model.net.ensemble.learner
+    first = ensemble_of(model).learner
     x, y = np.random.default_rng(0).normal(size=(60, 9)), np.arange(60) % 3
     wide = HistGradientBoostingClassifier(max_iter=2).fit(x, y > 0)
     three = HistGradientBoostingClassifier(max_iter=2).fit(x[:, :3], y)
@@ -288,10 +293,10 @@ def test_learners_of_other_inputs_and_classes_are_refused(saved, tmp_path):
 def test_trees_get_as_many_features_as_they_were_checked_for(saved, tmp_path):
     """What prepares the columns is in the file too; compiled trees do not look at bounds."""
     model = Model.load(saved)
-    members = [one.learner for one in model.net.ensemble.members]
+    members = [one.learner for one in ensemble_of(model).members]
     transformers = members[0]._preprocessor.transformers_
     members[0]._preprocessor.transformers_ = transformers[:1]
-    found = refused(saved, tmp_path, learners=bytes_of([model.net.ensemble.learner, *members]))
+    found = refused(saved, tmp_path, learners=bytes_of([ensemble_of(model).learner, *members]))
     assert "its trees get" in found or "does not fit" in found
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from apportion.engine.batches import Unit
 from apportion.errors import ConfigError, must_be, suggestion
+from apportion.labels.linear import LINEAR_FITS
 from apportion.methods.base import Method
 from apportion.methods.count_likelihood import CountLikelihood
 from apportion.methods.pi_model import PiModel
@@ -46,6 +47,11 @@ def method_named(method: str | Method) -> Method:
             units = " or ".join(map(repr, get_args(Unit)))
             raise must_be(f"the unit of {type(method).__name__}", units, unit)
         return method
+    if method in LINEAR_FITS:
+        raise ConfigError(
+            f"{method} is no method of fit, which trains nets: it fits a linear model.",
+            f"Use LLPClassifier(method={method!r}), or apportion train --method {method}.",
+        )
     if method not in METHODS:
         raise ConfigError(f"there is no method {method!r}.", suggestion(method, METHODS))
     return METHODS[method]
