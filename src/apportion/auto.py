@@ -307,10 +307,11 @@ def _held_out(
 ) -> Floats:
     """Return the confidences (N, C) of all instances by nets that did not see their bags."""
     found = np.empty((bags.n_instances, bags.n_classes))
-    parts = describe_parts(bags)
+    about: dict[str, Any] = {"columns": bags.columns, "device": device}
     for fold in np.unique(folds):
         own = [net for m, net in zip(members, nets, strict=True) if m.fold == fold]
-        model = Model(Average([[net] for net in own]).eval(), bags.classes, parts, device=device)
+        average = Average([[net] for net in own]).eval()
+        model = Model(average, bags.classes, describe_parts(bags), **about)
         judged = np.repeat(folds == fold, bags.sizes)
         found[judged] = model.confidence(bags[folds == fold])
     return found

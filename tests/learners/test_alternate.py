@@ -168,7 +168,8 @@ def test_rounds_are_told_and_the_last_ones_kept(spy):
     told: list[Round] = []
     found = alternate(spy, table_bags(60), rounds=5, folds=2, on_round=told.append)
     assert [one.number for one in told] == [1, 2, 3, 4, 5]
-    assert found.rounds == tuple(told)
+    assert [one.rounds for one in told] == [5] * 5
+    assert isinstance(found.learner, type(spy))
     assert all(0 <= one.proportion_error <= 1 and 0 <= one.changed <= 1 for one in told)
     assert len(found.members) == 3 * 2
 

@@ -20,6 +20,7 @@ O(N C²).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -39,7 +40,7 @@ from apportion.labels._losses import (
 )
 from apportion.labels.rows import RowEncoding
 
-__all__ = ["Linear", "fit_linear", "fit_mean_map", "fit_ridge"]
+__all__ = ["LINEAR_FITS", "Linear", "fit_linear", "fit_mean_map", "fit_ridge"]
 
 PRIOR = 1.0  # of class means: bag means vary by 1 / size if rows have unit variance
 STEEPEST = 1e3  # scale of a ridge regression's scores
@@ -164,6 +165,14 @@ def fit_ridge(bags: Bags, *, l2: float | None = None, folds: int = FOLDS, seed: 
         return [found, _calibrated(problem, found)]
 
     return _linear("ridge", choose(bags, fit, cross_entropy, l2=l2, folds=folds, seed=seed))
+
+
+# As the estimator and the command line name them: methods that train no net.
+LINEAR_FITS: dict[str, Callable[..., Linear]] = {
+    "linear": fit_linear,
+    "mean-map": fit_mean_map,
+    "ridge": fit_ridge,
+}
 
 
 def _linear(kind: str, chosen: Chosen) -> Linear:

@@ -109,7 +109,7 @@ class RowEncoding:
         if len(parts) > 2 or any(part.ndim != 2 for part in parts):
             shapes = " and ".join(str(part.shape) for part in parts)
             raise ConfigError(
-                f"linear models need rows of features, but x is of shape {shapes}.",
+                f"linear models and learners need rows of features, but x is of shape {shapes}.",
                 "Pass bags of features of these instances: bags.with_rows(features).",
             )
         rows = np.unique(bags.index)

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -35,16 +34,16 @@ from apportion.labels.assign import likeliest_labels
 from apportion.labels.leader import Leader
 from apportion.labels.soft import soft_labels
 from apportion.labels.start import LINEAR_STARTS, checked_labels, linear_confidence, random_labels
-from apportion.learners.inputs import Inputs, LearnerInputs
 from apportion.metrics import bag_means, proportion_error
+from apportion.model.inputs import Inputs, LearnerInputs
+from apportion.model.learner import Ensemble, Member
 from apportion.randomness import Purpose, generator
 
-__all__ = ["Ensemble", "Member", "Round", "alternate"]
+__all__ = ["Round", "alternate"]
 
 ROUNDS = {"soft": 6, "fpl": 15}
 MOST_KEPT = 3  # rounds whose clones are kept: the last half of all, but no more
 LEAST_WEIGHT = 1e-4  # of a class of an instance; below it the instance is left out
-LEAST = 1e-6  # confidence by a regressor
 MANY = 10_000  # rows, above which early_stopping="auto" of HistGradientBoosting stops early
 
 Floats = NDArray[Any]
@@ -59,29 +58,6 @@ class Round(NamedTuple):
     changed: float  # the share of the targets that is new
     proportion_error: float  # of the confidences, out of fold where there are folds
     seconds: float
-
-
-class Member(NamedTuple):
-    """A fitted clone of the learner, and the positions of its classes in `Bags.classes`."""
-
-    learner: Any
-    classes: Ints
-
-
-@dataclass(frozen=True, eq=False)
-class Ensemble:
-    """Fitted clones of a learner, whose confidences are averaged."""
-
-    members: tuple[Member, ...]
-    inputs: LearnerInputs
-    classes: tuple[Any, ...]
-    rounds: tuple[Round, ...]
-
-    def confidence(self, x: Any) -> Floats:
-        """Return the class probabilities (M, C) of rows as they come in `Bags.x`."""
-        table, n_classes = self.inputs.table(x), len(self.classes)
-        mean: Floats = np.mean([_confidence(m, table, n_classes) for m in self.members], axis=0)
-        return mean
 
 
 def alternate(
@@ -120,7 +96,7 @@ def alternate(
         The rate of the perturbation for "fpl": by default 5 · rounds / 400.
     inputs : "auto", "frame" or "matrix"
         A frame with missing values and categories, or a matrix of numbers; see
-        `apportion.learners.inputs`. By default a frame for HistGradientBoosting, LightGBM and
+        `apportion.model.inputs`. By default a frame for HistGradientBoosting, LightGBM and
         XGBoost, and a matrix for all others.
     seed : int
         Decides the folds, the random first labels, the perturbation, and the learner's numbers.
@@ -148,7 +124,6 @@ def alternate(
         leader = Leader(bags, eta=eta, first=labels, seed=seed)
     target: Floats = soft_labels(confidence, bags) if leader is None else leader.labels
     members: list[Member] = []
-    history: list[Round] = []
     kept_from = rounds - min(rounds - rounds // 2, MOST_KEPT)
     for number in range(1, rounds + 1):
         began = time.perf_counter()
@@ -161,10 +136,9 @@ def alternate(
         else:
             changed = leader.decide(confidence).changed
         error = proportion_error(bags.proportions, bag_means(confidence, bags.offsets))
-        history.append(Round(number, rounds, changed, error, time.perf_counter() - began))
         if on_round is not None:
-            on_round(history[-1])
-    return Ensemble(tuple(members), prepared, bags.classes, tuple(history))
+            on_round(Round(number, rounds, changed, error, time.perf_counter() - began))
+    return Ensemble(clone(learner), tuple(members), prepared, bags.n_classes)
 
 
 def _check(learner: Any, targets: str, first: Any, rounds: int | None, folds: int) -> int:
@@ -234,7 +208,7 @@ def _fit_round(
             )
         prepared = _cloned(learner, int(numbers.integers(2**31)), int(seen.sum()))
         members.append(_fit(prepared, table, np.flatnonzero(seen), target))
-        confidence[judged] = _confidence(members[-1], table[judged], bags.n_classes)
+        confidence[judged] = members[-1].confidence(table[judged], bags.n_classes)
     return members, confidence
 
 
@@ -285,16 +259,3 @@ def _weight_name(learner: Any) -> str | None:
 
 def _taken(table: Any, rows: Ints) -> Any:
     return table.iloc[rows] if hasattr(table, "iloc") else table[rows]
-
-
-def _confidence(member: Member, table: Any, n_classes: int) -> Floats:
-    found = np.zeros((table.shape[0], n_classes))
-    if not is_regressor(member.learner):
-        found[:, member.classes] = member.learner.predict_proba(table)
-        return found
-    shares = member.learner.predict(table)
-    found[:, -1 if shares.ndim == 1 else slice(None)] = np.clip(shares.T, LEAST, 1 - LEAST).T
-    if shares.ndim == 1:
-        found[:, :-1] = 1 - found[:, -1:]
-    found /= found.sum(axis=1, keepdims=True)
-    return found

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from apportion.engine.feed import as_networks_take
 from apportion.errors import ApportionError, Option, RunError
+from apportion.model.learner import read_learner
 from apportion.nets.build import from_recipe
 from apportion.nets.recipe import groups_of
 from apportion.runs.header import columns_of
@@ -96,7 +97,10 @@ def check_header(path: Path, header: Mapping[str, Any], remedy: str) -> None:
 def net_for(
     path: Path, header: Mapping[str, Any], net: Net | None, weights: Mapping[str, Tensor]
 ) -> nn.Module:
-    """Return the net for the weights of a file, after a check that it is the one."""
+    """Return the net with the weights of a file, after a check that it is the one."""
+    recipe = header.get("recipe")
+    if net is None and isinstance(recipe, dict) and recipe.get("net") == "learner":
+        return read_learner(path, header, weights)
     made = _built(path, header, len(weights)) if net is None else _given(net)
     own = made.state_dict()
     masks = [name for name, value in own.items() if not value.is_meta and not is_finite(value)]
@@ -110,7 +114,9 @@ def net_for(
         else "Restore the file from a copy.",
         finite=[name for name in own if name not in masks],
     )
-    return from_recipe(header["recipe"]) if net is None else made
+    made = from_recipe(header["recipe"]) if net is None else made
+    made.load_state_dict(weights)
+    return made
 
 
 def _built(path: Path, header: Mapping[str, Any], n_weights: int) -> nn.Module:

@@ -9,7 +9,7 @@ from sklearn.linear_model import LogisticRegression
 from apportion.bags.bags import Bags
 from apportion.data.encoding import encode, learn_columns
 from apportion.errors import ConfigError
-from apportion.learners.inputs import LearnerInputs
+from apportion.model.inputs import LearnerInputs
 from tests.labels.tables import table_bags
 
 FRAME = pd.DataFrame(

@@ -23,9 +23,9 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.preprocessing import FunctionTransformer
 
 from apportion.errors import RunError
-from apportion.learners import file
 from apportion.learners.alternate import alternate
-from apportion.learners.file import dump, load
+from apportion.model import _skops as file
+from apportion.model._skops import dump, load
 from tests.labels.tables import table_bags
 
 skops = pytest.importorskip("skops.io")

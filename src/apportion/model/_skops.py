@@ -18,7 +18,7 @@ import numpy as np
 
 from apportion.errors import RunError
 
-__all__ = ["dump", "load"]
+__all__ = ["dump", "load", "within"]
 
 MOST_BYTES = 2**32  # of all arrays together, unpacked
 
@@ -75,15 +75,20 @@ TYPES = {
 }
 
 
-def dump(learner: Any) -> bytes:
+def dump(learner: Any, name: str | None = None) -> bytes:
     """Return a fitted learner, or a list of them, as bytes that `load` reads.
+
+    Parameters
+    ----------
+    name : str, optional
+        What to call it in the error, if not by its type.
 
     Raises
     ------
     RunError
         If it is, or holds, an object of a type that is not saved here.
     """
-    what = type(learner).__name__
+    what = type(learner).__name__ if name is None else name
     try:
         data: bytes = _skops().dumps(learner, compression=zipfile.ZIP_DEFLATED)
         foreign = _foreign(data)
@@ -114,7 +119,7 @@ def load(data: bytes) -> Any:
         )
     try:
         learner = skops.loads(data, trusted=[name for names in TYPES.values() for name in names])
-        for one in _learners(learner):
+        for one in within(learner):
             _check_trees(one)
     except RunError:
         raise
@@ -173,14 +178,15 @@ def _nodes(tree: Any) -> Iterator[tuple[str, str]]:
             yield from _nodes(value)
 
 
-def _learners(learner: Any) -> Iterator[Any]:
+def within(learner: Any) -> Iterator[Any]:
+    """Yield a learner, or those of a list, and those that they hold."""
     if isinstance(learner, list | tuple):
         for one in learner:
-            yield from _learners(one)
+            yield from within(one)
     else:
         yield learner
         if hasattr(learner, "estimators_"):
-            yield from _learners(list(learner.estimators_))
+            yield from within(list(learner.estimators_))
 
 
 def _check_trees(learner: Any) -> None:
