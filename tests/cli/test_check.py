@@ -220,7 +220,7 @@ def test_columns_that_are_constant_within_bags(tmp_path):
     assert result.exit_code == 0, result.output
     told = " ".join(result.stdout.split())
     assert "Warning: Column 'region' is constant within every bag of two or more rows" in told
-    assert "Leave them out (--exclude NAME)." in told
+    assert "Leave such columns out (--exclude NAME)." in told
     assert "Column 'share' is the bag's own proportions, and left out." in told
     assert "Pass --keep share to learn from it." in told
     assert "2 numeric: age (with gaps), region" in told

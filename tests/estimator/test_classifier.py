@@ -564,7 +564,7 @@ def test_held_out_bags_do_not_depend_on_the_order_of_the_table():
     assert seen[0] == seen[1] == seen[2]
 
 
-# ------------------------------------------------------------- columns that are constant within bags
+# ------------------------------------------------------------ columns that are constant within bags
 
 
 def with_shares():
@@ -583,17 +583,16 @@ def test_proportions_among_the_columns_are_left_out_and_need_not_be_there(caplog
     clf = LLPClassifier(epochs=2, random_state=0).fit(X, bags=bags, proportions=table)
     constant, left_out = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
     assert f"Column {'4' if arrays else 'region'!r} is constant within every bag" in constant
-    assert constant.endswith("Leave them out of X.")
+    assert constant.endswith("Leave such columns out of X.")
     assert f"Pass keep=[{'1' if arrays else 'share'!r}] to learn from it." in left_out
     assert clf.model_.columns.names == (tuple("0234") if arrays else ("x", "y", "z", "region"))
     assert clf.n_features_in_ == 5
     expected = clf.predict_proba(X)
     clf.save(tmp_path / "clf")
     for own in (clf, LLPClassifier.load(tmp_path / "clf")):
-        spoiled = frame.assign(share=np.nan)
-        assert np.array_equal(
-            own.predict_proba(spoiled.to_numpy() if arrays else spoiled), expected
-        )
+        spoiled: Any = frame.assign(share=np.nan)
+        spoiled = spoiled.to_numpy() if arrays else spoiled
+        assert np.array_equal(own.predict_proba(spoiled), expected)
         if not arrays:
             lacking = frame.drop(columns="share")
             assert np.array_equal(own.predict_proba(lacking), expected)
@@ -609,7 +608,7 @@ def test_proportions_among_the_columns_are_left_out_and_need_not_be_there(caplog
 
 def test_columns_that_are_kept_are_learned_from_without_a_warning(caplog):
     frame, bags, table = with_shares()
-    clf = LLPClassifier(epochs=1, keep=["share", "region"])
+    clf: Any = LLPClassifier(epochs=1, keep=["share", "region"])
     clf.fit(frame, bags=bags, proportions=table)
     assert clf.model_.columns.names == tuple(frame.columns)
     assert not [r for r in caplog.records if r.levelname == "WARNING"]

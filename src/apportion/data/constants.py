@@ -40,7 +40,7 @@ OF_SPREAD = 0.1  # of the standard deviation of the proportions: the most that t
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-REMEDY: Words = ("Leave them out (", Option("columns", "[…]", "NAME"), ").")
+REMEDY: Words = ("Leave such columns out (", Option("columns", "[…]", "NAME"), ").")
 
 
 class Constant(NamedTuple):

@@ -21,7 +21,7 @@ from apportion.data.pieces import distinct_names
 
 __all__ = ["encode_rows", "n_rows_of", "read_rows"]
 
-LEAVE_OUT = "Leave them out of X."
+LEAVE_OUT = "Leave such columns out of X."
 
 
 def n_rows_of(x: Any) -> int:

@@ -28,7 +28,7 @@ def warn_of_bags(train: Bags) -> None:
     if said := separability_warning(train):
         log.warning("%s", said)
     if train.columns is None:
-        check_constants(train, remedy="Leave them out of x.", leave_out=False)
+        check_constants(train, remedy="Leave such columns out of x.", leave_out=False)
 
 
 def check_types(net: Any, config: Any, train: Any, valid: Any, test: Any) -> None:
