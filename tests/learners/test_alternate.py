@@ -200,3 +200,10 @@ def test_labels_of_the_caller_start_it(spy):
 def test_what_cannot_learn_is_refused_with_a_remedy(learner, options, says):
     with pytest.raises(ConfigError, match=says):
         alternate(learner, table_bags(20), **options)
+
+
+def test_bags_that_are_alike_are_warned_of(caplog):
+    x = np.random.default_rng(0).normal(size=(90, 1))
+    bags = Bags.from_rows(x, np.arange(90) // 9, np.full((10, 2), 0.5))
+    alternate(LogisticRegression(), bags, rounds=1)
+    assert [m[:43] for m in caplog.messages] == ["The bags' proportions are nearly identical "]

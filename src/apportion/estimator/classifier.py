@@ -95,9 +95,12 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         linear models select nothing: by default they learn from all bags, and with a fraction the
         last record of `history_` has the errors of the bags that are held out.
     keep : list of column names, optional
-        Columns of X to learn from even if they give the truth away; those of an array are "0", "1"
-        and so on. Others are refused if the numbers of their values meet the class counts exactly,
-        in 5 bags of 5 rows or more with differing proportions, and warned of if they nearly do.
+        Columns of X to learn from even if they give the truth away or are the bag's own
+        proportions; those of an array are "0", "1" and so on. Others are refused if the numbers of
+        their values meet the class counts exactly, in 5 bags of 5 rows or more with differing
+        proportions, and warned of if they nearly do. They are left out if they are the shares or
+        counts of a class in every bag: rows to predict need not have them. If they are constant
+        within every bag in another way, they are warned of.
     random_state : int, RandomState or None
         Determines held-out bags, weights, and everything else that is random.
     device : str
@@ -199,7 +202,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if overlap.shared_rows:
                 log.warning("%s", overlap)
         if not isinstance(X, Bags):  # columns are those of the training rows
-            x, columns = encode_rows(rows, train.index)
+            x, columns = encode_rows(rows, train, self.keep or ())
             whole, train = whole.with_rows(x, columns), train.with_rows(x, columns)
             valid = None if valid is None else valid.with_rows(x, columns)
             check_for_truth(train, self.keep or (), _leave_out)

@@ -38,6 +38,7 @@ from apportion.metrics import bag_means, proportion_error
 from apportion.model.inputs import Inputs, LearnerInputs
 from apportion.model.learner import Ensemble, Member
 from apportion.randomness import Purpose, generator
+from apportion.training.checks import warn_of_bags
 
 __all__ = ["Round", "alternate"]
 
@@ -114,6 +115,7 @@ def alternate(
     """
     rounds = _check(learner, targets, first, rounds, folds)
     folds = min(folds, bags.n_bags)
+    warn_of_bags(bags)
     prepared = LearnerInputs.learn(bags, learner, inputs)
     table = prepared.table(bags.x, bags.index)
     confidence = _first_confidence(first, bags, seed)
