@@ -13,6 +13,7 @@ from apportion.config import help_texts
 from apportion.engine.device import own_threads
 from apportion.nets.build import build_net
 from benchmarks import tabular
+from benchmarks._table_page import render
 
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -69,5 +70,4 @@ def test_the_options_are_what_the_configuration_declares():
 
 def test_the_tables_are_what_the_recorded_lines_give():
     page = (DOCS / "tables.md").read_text("utf-8")
-    assert f"<!-- tabular -->\n{tabular.render(tabular.recorded())}\n<!-- end" in page
-    assert page.count("| `fpl` |") == 2
+    assert f"<!-- tabular -->\n{render(tabular.recorded())}\n<!-- end" in page
