@@ -63,8 +63,7 @@ def make_runs(folder: Path) -> None:
     }
     classifier = LLPClassifier(**options).fit(TRAIN.x, bags=rows, proportions=shares)
     classifier.save(folder / "classifier.safetensors")
-    learner = RandomForestClassifier(2, max_depth=2)
-    learned = LLPClassifier(model=learner, epochs=1, random_state=0, device="cpu", verbose=False)
+    learned = LLPClassifier(model=RandomForestClassifier(2, max_depth=2), epochs=1, random_state=0)
     learned.fit(TRAIN.x, bags=rows, proportions=shares).save(folder / "learner.safetensors")
 
 
@@ -77,8 +76,8 @@ READERS = {
     "log of a report": ("ended", "log.jsonl", lambda folder: read_run(folder, "a")),
     "classifier": ("", "classifier.safetensors",
                    lambda folder: LLPClassifier.load(folder / "classifier.safetensors")),
-    "learner": ("", "learner.safetensors",
-                lambda folder: LLPClassifier.load(folder / "learner.safetensors")),
+    "classifier of learners": ("", "learner.safetensors",
+                               lambda folder: LLPClassifier.load(folder / "learner.safetensors")),
 }  # fmt: skip
 
 
