@@ -20,11 +20,8 @@ from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
 
-from apportion import METHODS, Bags, LLPClassifier
-from apportion.data.encoding import encode, learn_columns
-from apportion.errors import ConfigError
+from apportion import METHODS, LLPClassifier
 from apportion.labels.linear import fit_linear, fit_mean_map, fit_ridge
-from apportion.learners.alternate import alternate
 from benchmarks._cells import Bagged, categories
 
 TRIVIAL, BOUNDS = ("soft-hgb", "soft-lr"), ("true-hgb", "true-lr")
@@ -48,19 +45,7 @@ def _apportioned(method: str, cell: Bagged, seed: int) -> Any:
     proportions = dict(enumerate(cell.proportions.tolist()))
     options = {"model": HistGradientBoostingClassifier()} if method == "hgb" else {"method": method}
     classifier = LLPClassifier(**options, random_state=seed, device="cpu", verbose=False)
-    try:
-        classifier.fit(cell.frame, bags=cell.bags, proportions=proportions)
-    except ConfigError:  # this estimator does not know the name yet: go to where it will lead
-        if method not in (*LINEAR, "hgb"):
-            raise
-        columns = learn_columns(cell.frame)
-        bags = Bags.from_rows(encode(columns, cell.frame), cell.bags, proportions)
-        fitted: Any
-        if method == "hgb":
-            fitted = alternate(HistGradientBoostingClassifier(), bags, seed=seed)
-        else:
-            fitted = LINEAR[method](bags, seed=seed)
-        return fitted.confidence(encode(columns, cell.test, warn=False))
+    classifier.fit(cell.frame, bags=cell.bags, proportions=proportions)
     return classifier.predict_proba(cell.test)
 
 
