@@ -25,7 +25,7 @@ __all__ = ["LearnerPlan", "LinearPlan", "check_settings", "plan_for", "train", "
 
 log = logging.getLogger("apportion")
 
-OF_NETS: tuple[str, ...] = ("batch_size", "learning_rate", "weight_decay")
+OF_NETS = ("batch_size", "learning_rate", "weight_decay")
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def trains_no_net(estimator: Any) -> bool:
 
 
 def check_settings(estimator: Any) -> None:
-    """Check settings that ask for a learner or a linear model; note those that are ignored."""
+    """Check settings that ask for a learner or a linear model."""
     method, model = estimator.method, estimator.model
     if _is_linear(method):
         if model is not None:
@@ -61,25 +61,20 @@ def check_settings(estimator: Any) -> None:
                 f"model is {model!r:.60}, but the method {method!r} fits a linear model.",
                 "Leave model out, or choose another method.",
             )
-        what, unused = f"the method {method!r}", (*OF_NETS, "epochs", "eta")
-    else:
-        what, unused = type(model).__name__, OF_NETS
-        if method not in (None, "fpl") if isinstance(method, str | None) else True:
-            raise ConfigError(
-                f"the method {method!r} trains nets, not a {what}.",
-                "With a learner leave method out, for soft labels, or pass method='fpl' and eta.",
-            )
-        if estimator.eta is not None and method is None:
-            raise ConfigError(
-                f"eta is {estimator.eta!r}, but soft labels, which a learner gets by default, have "
-                "none.",
-                "Leave eta out, or pass method='fpl'.",
-            )
-        if estimator.epochs is not None:
-            TrainConfig.from_dict({"epochs": estimator.epochs})
-    for name in unused:
-        if getattr(estimator, name) is not None:
-            log.warning("%s is ignored: it has no meaning for %s.", name, what)
+        return
+    if method is not None and not (isinstance(method, str) and method == "fpl"):
+        raise ConfigError(
+            f"the method {method!r} trains nets, not a {type(model).__name__}.",
+            "With a learner leave method out, for soft labels, or pass method='fpl' and eta.",
+        )
+    if estimator.eta is not None and method is None:
+        raise ConfigError(
+            f"eta is {estimator.eta!r}, but soft labels, which a learner gets by default, have "
+            "none.",
+            "Leave eta out, or pass method='fpl'.",
+        )
+    if estimator.epochs is not None:
+        TrainConfig.from_dict({"epochs": estimator.epochs})
 
 
 def plan_for(estimator: Any) -> LearnerPlan | LinearPlan:
@@ -102,8 +97,13 @@ def plan_for(estimator: Any) -> LearnerPlan | LinearPlan:
 
 
 def train(estimator: Any, bags: Bags, valid: Bags | None, seed: int) -> tuple[Model, History]:
-    """Train what the settings of an estimator ask for."""
-    fit = _fit_linear if _is_linear(estimator.method) else _fit_learner
+    """Train what the settings of an estimator ask for, and note which of them are ignored."""
+    linear = _is_linear(estimator.method)
+    what = f"the method {estimator.method!r}" if linear else type(estimator.model).__name__
+    for name in (*OF_NETS, *(("epochs", "eta") if linear else ())):
+        if getattr(estimator, name) is not None:
+            log.warning("%s is ignored: it has no meaning for %s.", name, what)
+    fit = _fit_linear if linear else _fit_learner
     net, records = fit(estimator, bags.without_truth(), seed)
     about = {"columns": bags.columns, "epoch": len(records), "device": estimator.device}
     model = Model(net, bags.classes, describe_parts(bags), **about)
