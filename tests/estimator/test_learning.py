@@ -220,6 +220,18 @@ def test_linear_methods_are_the_functions(tmp_path, method, categories):
     assert LLPClassifier.load(tmp_path / "a").method == method
 
 
+def test_the_seed_reaches_the_folds_of_linear_models(monkeypatch):
+    seeds, ridge = [], LINEAR_FITS["ridge"]
+
+    def spy(bags, seed=0):
+        seeds.append(seed)
+        return ridge(bags, l2=1.0)
+
+    monkeypatch.setitem(LINEAR_FITS, "ridge", spy)
+    LLPClassifier("ridge", random_state=7).fit(table_bags(60))
+    assert seeds == [7]
+
+
 def test_a_frame_with_text_and_gaps_is_fitted():
     X, bags, table, names = problem()
     frame = pd.DataFrame(X, columns=["a", "b", "c"])

@@ -137,7 +137,7 @@ def test_many_rows_are_predicted_in_pieces(monkeypatch):
 def test_pieces_cost_little_over_the_learner_itself():
     bags = table_bags(400, categories=False)
     model, found = model_of(BOOSTING, bags, folds=1)
-    x = np.random.default_rng(0).normal(size=(2 * learner_file.ROWS_PER_PASS, 3)).astype(np.float32)
+    x = np.random.default_rng(0).normal(size=(2**18, 3)).astype(np.float32)
     (member,) = found.members
     table = found.inputs.table(x)
 

@@ -65,7 +65,7 @@ def trains_otherwise(estimator: Any) -> bool:
 
 
 def check_settings(estimator: Any) -> None:
-    """Check settings that ask for no training by `fit`; note those that are ignored."""
+    """Check settings that ask for no training by `fit`."""
     method, model = estimator.method, estimator.model
     if _is_linear(method) or _is_auto(method):
         if model is not None:
@@ -74,28 +74,22 @@ def check_settings(estimator: Any) -> None:
                 f"model is {model!r:.60}, but the method {method!r} {chosen}.",
                 "Leave model out, or choose another method.",
             )
-        what, unused = f"the method {method!r}", (*OF_NETS, "epochs", "eta")
         if _is_auto(method):  # whose nets have such options
-            unused = ("eta",)
             TrainConfig.from_dict(_given(estimator))
-    else:
-        what, unused = type(model).__name__, OF_NETS
-        if method not in (None, "fpl") if isinstance(method, str | None) else True:
-            raise ConfigError(
-                f"the method {method!r} trains nets, not a {what}.",
-                "With a learner leave method out, for soft labels, or pass method='fpl' and eta.",
-            )
-        if estimator.eta is not None and method is None:
-            raise ConfigError(
-                f"eta is {estimator.eta!r}, but soft labels, which a learner gets by default, have "
-                "none.",
-                "Leave eta out, or pass method='fpl'.",
-            )
-        if estimator.epochs is not None:
-            TrainConfig.from_dict({"epochs": estimator.epochs})
-    for name in unused:
-        if getattr(estimator, name) is not None:
-            log.warning("%s is ignored: it has no meaning for %s.", name, what)
+        return
+    if method is not None and not (isinstance(method, str) and method == "fpl"):
+        raise ConfigError(
+            f"the method {method!r} trains nets, not a {type(model).__name__}.",
+            "With a learner leave method out, for soft labels, or pass method='fpl' and eta.",
+        )
+    if estimator.eta is not None and method is None:
+        raise ConfigError(
+            f"eta is {estimator.eta!r}, but soft labels, which a learner gets by default, have "
+            "none.",
+            "Leave eta out, or pass method='fpl'.",
+        )
+    if estimator.epochs is not None:
+        TrainConfig.from_dict({"epochs": estimator.epochs})
 
 
 def plan_for(estimator: Any, bags: Bags | None = None) -> AutoPlan | LearnerPlan | LinearPlan:
@@ -122,9 +116,17 @@ def plan_for(estimator: Any, bags: Bags | None = None) -> AutoPlan | LearnerPlan
 
 
 def train(estimator: Any, bags: Bags, valid: Bags | None, seed: int) -> tuple[Model, History]:
-    """Train what the settings of an estimator ask for."""
-    fit = _fit_auto if _is_auto(estimator.method) else _fit_learner
-    fit = _fit_linear if _is_linear(estimator.method) else fit
+    """Train what the settings of an estimator ask for, and note which of them are ignored."""
+    fit: Any = _fit_learner
+    what, unused = type(estimator.model).__name__, OF_NETS
+    if _is_linear(estimator.method):
+        fit, what = _fit_linear, f"the method {estimator.method!r}"
+        unused = (*OF_NETS, "epochs", "eta")
+    elif _is_auto(estimator.method):
+        fit, what, unused = _fit_auto, "the method 'auto'", ("eta",)
+    for name in unused:
+        if getattr(estimator, name) is not None:
+            log.warning("%s is ignored: it has no meaning for %s.", name, what)
     net, records = fit(estimator, bags.without_truth(), seed)
     about = {"columns": bags.columns, "epoch": len(records), "device": estimator.device}
     model = Model(net, bags.classes, describe_parts(bags), **about)
