@@ -17,7 +17,6 @@ from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
@@ -159,7 +158,7 @@ def _log_chance(values: Floats, sizes: Ints) -> float:
     Of all arrangements of the values over the instances, as many are as there are arrangements of
     the bags' values over the bags; exactly so if all bags are of one size.
     """
-    code, _ = pd.factorize(values, use_na_sentinel=False)
+    _, code = np.unique(values, return_inverse=True, equal_nan=True)
     of_bags, of_rows = np.bincount(code), np.bincount(code, sizes)
     return _log_ways(of_bags) - _log_ways(of_rows)
 
