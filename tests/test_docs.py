@@ -13,6 +13,7 @@ from apportion.config import help_texts
 from apportion.engine.device import own_threads
 from apportion.nets.build import build_net
 from benchmarks import tabular
+from benchmarks._table_page import render
 
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -47,7 +48,7 @@ def test_code_block_runs(code):
     names: dict[str, Any] = {"train": train, "valid": valid, "net": build_net("mlp", train)}
     with own_threads(1):  # steps this small are taken faster by one
         exec(code, names)
-    if "history" in code:
+    if "history = " in code:
         assert len(names["history"].records) == 100
 
 
@@ -69,5 +70,4 @@ def test_the_options_are_what_the_configuration_declares():
 
 def test_the_tables_are_what_the_recorded_lines_give():
     page = (DOCS / "tables.md").read_text("utf-8")
-    assert f"<!-- tabular -->\n{tabular.render(tabular.recorded())}\n<!-- end" in page
-    assert page.count("| `fpl` |") == 2
+    assert f"<!-- tabular -->\n{render(tabular.recorded())}\n<!-- end" in page

@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from sklearn.ensemble import HistGradientBoostingClassifier
 from torch import nn
 
 from apportion import Bags, LLPClassifier, Model, TrainConfig, build_net, fit, read_table
@@ -46,6 +47,24 @@ def by_estimator(folder):
     return folder / "estimator.safetensors"
 
 
+def by_learner(folder):
+    pytest.importorskip("skops")
+    table = pd.read_csv(folder / "wards.csv").set_index("ward")
+    learner = HistGradientBoostingClassifier(max_iter=10)
+    classifier = LLPClassifier(model=learner, epochs=2, random_state=0, device="cpu")
+    classifier.fit(voters()[FEATURES], bags=voters()["ward"], proportions=table)
+    classifier.save(folder / "learner.safetensors")
+    return folder / "learner.safetensors"
+
+
+def by_linear(folder):
+    table = pd.read_csv(folder / "wards.csv").set_index("ward")
+    classifier = LLPClassifier("linear", random_state=0, device="cpu")
+    classifier.fit(voters()[FEATURES], bags=voters()["ward"], proportions=table)
+    classifier.save(folder / "linear.safetensors")
+    return folder / "linear.safetensors"
+
+
 def by_command(folder):
     files = [folder / "rows.csv", "--bag", "ward", "--proportions", folder / "wards.csv"]
     result = run("train", *files, *QUICK, "--out", folder / "command")
@@ -53,7 +72,7 @@ def by_command(folder):
     return folder / "command"
 
 
-@pytest.mark.parametrize("door", [by_fit, by_estimator, by_command])
+@pytest.mark.parametrize("door", [by_fit, by_estimator, by_learner, by_linear, by_command])
 def test_every_door_loads_what_a_door_has_trained(folder, door):
     path, rows = door(folder), voters(seed=1)[FEATURES]
     model = Model.load(path, device="cpu")
@@ -81,8 +100,11 @@ def test_every_door_loads_what_a_door_has_trained(folder, door):
     np.testing.assert_array_equal(model.confidence(bags), here[bags.index])
 
 
-def test_the_command_line_predicts_as_python_does(folder):
-    path = by_command(folder) if not (folder / "command").exists() else folder / "command"
+@pytest.mark.parametrize("door", [by_command, by_learner])
+def test_the_command_line_predicts_as_python_does(folder, door):
+    path = folder / "command"
+    if door is not by_command or not path.exists():
+        path = door(folder)
     expected = Model.load(path, device="cpu").predict_proba(voters()[FEATURES])
     result = run("predict", path, folder / "rows.csv", "--out", folder / "p.parquet", "--force")
     assert result.exit_code == 0, result.output

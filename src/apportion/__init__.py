@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # the same names, as type checkers read them
     from apportion.labels.leader import Leader as Leader
     from apportion.methods.base import Method as Method
     from apportion.methods.base import Supervision as Supervision
+    from apportion.methods.count_likelihood import CountLikelihood as CountLikelihood
     from apportion.methods.pi_model import PiModel as PiModel
     from apportion.methods.proportion_loss import ProportionLoss as ProportionLoss
     from apportion.methods.pseudo_labels import FPL as FPL
@@ -55,6 +56,7 @@ _HOME = {
     "BagError": "errors",
     "Bags": "bags.bags",
     "ConfigError": "errors",
+    "CountLikelihood": "methods.count_likelihood",
     "DataError": "errors",
     "FPL": "methods.pseudo_labels",
     "History": "training.history",

@@ -21,6 +21,7 @@ from apportion.errors import count, must_be
 __all__ = [
     "METHOD",
     "Choice",
+    "Choices",
     "Plan",
     "available_cores",
     "check_share",
@@ -53,7 +54,23 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Choices:
+    """Choices under their names, as fields. Printed, it has one line per choice."""
+
+    def reasons(self) -> dict[str, str]:
+        """Return every choice with its reason, as text."""
+        return {name: str(choice) for name, choice in self._choices()}
+
+    def _choices(self) -> Iterator[tuple[str, Choice]]:
+        return ((field.name, getattr(self, field.name)) for field in fields(self))
+
+    def __str__(self) -> str:
+        width = max(len(field.name) for field in fields(self)) + 2
+        return "\n".join(f"{name:<{width}}{choice}" for name, choice in self._choices())
+
+
+@dataclass(frozen=True)
+class Plan(Choices):
     """What a training will use, and why.
 
     Examples
@@ -87,17 +104,6 @@ class Plan:
         preset = given.pop("preset", None)
         base = {} if preset is None else preset_options(preset)
         return TrainConfig.from_dict({**base, **planned, **given})
-
-    def reasons(self) -> dict[str, str]:
-        """Return every choice with its reason, as text."""
-        return {name: str(choice) for name, choice in self._choices()}
-
-    def _choices(self) -> Iterator[tuple[str, Choice]]:
-        return ((field.name, getattr(self, field.name)) for field in fields(self))
-
-    def __str__(self) -> str:
-        width = max(len(field.name) for field in fields(self)) + 2
-        return "\n".join(f"{name:<{width}}{choice}" for name, choice in self._choices())
 
 
 def make_plan(

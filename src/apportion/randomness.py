@@ -20,6 +20,7 @@ class Purpose(IntEnum):
     SHUFFLE = 2
     PERTURBATION = 3
     NETWORK = 4
+    FOLDS = 5
 
 
 def generator(

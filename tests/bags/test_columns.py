@@ -92,3 +92,18 @@ def test_fields_that_are_no_columns_are_refused(change, message):
 def test_no_field_may_be_left_out(name):
     with pytest.raises(DataError, match=f"KeyError '{name}'"):
         Columns.from_dict({key: value for key, value in FIELDS.items() if key != name})
+
+
+def test_columns_without_some_are_those_of_the_other_columns():
+    columns = Columns(
+        ("a", "b", "c", "d"),
+        {"a": 1.0, "b": 2.0},
+        ("b",),
+        ("a", "b"),
+        {"c": ("x",), "d": ("y", "z")},
+        {"d": 3},
+    )
+    assert columns.without(["b", "d"]) == Columns(
+        ("a", "c"), {"a": 1.0}, (), ("a",), {"c": ("x",)}, {}
+    )
+    assert columns.without([]) == columns

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from apportion.bags.bags import Bags
+from apportion.bags.describe import separability_warning
 from tests.bags.small_bags import many_bags
 
 
@@ -101,3 +102,16 @@ def test_describe_reads_well():
     assert text.startswith("40 bags, 200 instances, 200 rows\n")
     assert "1 in several bags, 39 in none" in text
     assert "known; it differs from the counts of 0 bags" in text
+
+
+def test_the_warning_alone_is_that_of_the_summary():
+    for proportions, size in (
+        ([[0.2, 0.3, 0.5]] * 9, 100),
+        (np.random.default_rng(0).multinomial(25, [0.4, 0.6], 400) / 25, 25),
+        ([[0.5, 0.5]], 100),
+        ([[1.0, 0.0], [1.0, 0.0]], 100),
+    ):
+        bags = bags_of(proportions, size)
+        said = bags.describe().separability.removeprefix("Warning: ").replace("\n", " ")
+        assert (separability_warning(bags) or "").lower() == said.lower()
+    assert separability_warning(bags_of([[p, 1 - p] for p in np.linspace(0.1, 0.9, 20)])) is None

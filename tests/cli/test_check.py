@@ -210,3 +210,32 @@ def test_the_end_of_a_pipe_is_no_mistake(tmp_path):
     )
     assert "mistake" not in answer.stderr
     assert "400 rows of a table" in answer.stdout
+
+
+def test_columns_that_are_constant_within_bags(tmp_path):
+    frame = voters().drop(columns="id")
+    yes = frame["vote"].eq("yes").groupby(frame["ward"]).transform("mean")
+    files = write(tmp_path, frame.assign(share=100 * yes, region=frame["ward"] % 4, tax="t"))
+    result = run("check", *files)
+    assert result.exit_code == 0, result.output
+    told = " ".join(result.stdout.split())
+    assert "Warning: Column 'region' is constant within every bag of two or more rows" in told
+    assert "Leave such columns out (--exclude NAME)." in told
+    assert "Column 'share' is the bag's own proportions, and left out." in told
+    assert "Pass --keep share to learn from it." in told
+    assert "2 numeric: age (with gaps), region" in told
+    assert "Apart from these warnings" in told
+    for options in (["--keep", "share,region"], ["--exclude", "share,region"]):
+        assert "Warning" not in run("check", *files, *options).stdout
+
+
+def test_bags_that_are_alike_are_not_called_right(tmp_path):
+    files = write(tmp_path, voters().drop(columns="id"))
+    assert "\nNothing is wrong" in run("check", *files).stdout
+    table = proportions_of(voters())
+    table[["no", "yes"]] = 0.5
+    table.to_csv(tmp_path / "wards.csv", index=False)
+    result = run("check", *files)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.count("nearly identical") == 1
+    assert "\nApart from these warnings, nothing is wrong" in result.stdout

@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from apportion.cli.terminal import interruptible, log_shown
+from apportion.cli.terminal import interruptible, log_shown, warnings_kept
+from apportion.errors import Option
 
 LOG = logging.getLogger("apportion")
 
@@ -79,3 +80,14 @@ def test_ctrl_c_means_afterwards_what_it_meant_before():
     with pytest.raises(ZeroDivisionError):
         fail()
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_options_in_the_log_are_flags_here_and_stay_options_elsewhere(monkeypatch, caplog):
+    screen = Screen(terminal=True)
+    monkeypatch.setattr(sys, "stderr", screen)
+    keep, columns = Option("keep", "['a b']", "a b"), Option("columns", "[…]", "NAME")
+    with log_shown(), warnings_kept() as kept:
+        LOG.warning("Pass %s or %s; %d %%.", keep, columns, 5)
+    assert screen.getvalue() == "Pass --keep a b or --exclude NAME; 5 %.\n"
+    assert kept == [screen.getvalue().rstrip()]
+    assert caplog.messages == ["Pass keep=['a b'] or columns=[…]; 5 %."]

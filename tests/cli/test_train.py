@@ -18,6 +18,7 @@ from tests.cli.wards_on_disk import (
     QUICK,
     config_of,
     process,
+    proportions_of,
     records,
     run,
     train_in,
@@ -399,3 +400,26 @@ def test_help_names_the_defaults_that_the_plan_has():
     assert PLANNED["weight_decay"] == str(WEIGHT_DECAY)
     longest = make_plan(Bags.from_rows(None, ["a"], {"a": [1.0]}), validation=held_out_share(1))
     assert PLANNED["epochs"].startswith(f"{longest.epochs.value},")
+
+
+def test_warnings_and_columns_that_are_left_out(tmp_path):
+    frame = voters()
+    yes = frame["vote"].eq("yes").groupby(frame["ward"]).transform("mean")
+    files = write(tmp_path, frame.assign(share=yes, region=frame["ward"] % 4))
+    result = run("train", *files, *QUICK, "--out", tmp_path / "a")
+    assert result.exit_code == 0, result.output
+    assert result.stderr.count("Column 'share' is the bag's own proportions, and left out.") == 1
+    assert "--keep share" in result.stderr
+    assert result.stderr.count("Column 'region' is constant within every bag") == 1
+    assert "--exclude NAME" in result.stderr
+    lacking = frame.assign(region=1).drop(columns=["vote", "id"])
+    lacking.to_csv(tmp_path / "more.csv", index=False)
+    out = tmp_path / "predictions.csv"
+    result = run("predict", tmp_path / "a", tmp_path / "more.csv", "--out", out)
+    assert result.exit_code == 0, result.output
+    assert len(out.read_text().splitlines()) == 401
+    table = proportions_of(frame)
+    table[["no", "yes"]] = 0.5
+    table.to_csv(tmp_path / "wards.csv", index=False)
+    result = run("train", *files, *QUICK, "--out", tmp_path / "b")
+    assert result.stderr.count("The bags' proportions are nearly identical") == 1

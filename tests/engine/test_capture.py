@@ -103,7 +103,7 @@ def test_every_mode_gives_the_gradients_of_eager_steps(name, mode):
 
 @needs_gpu
 @pytest.mark.parametrize("mode", ["captured", "compiled"])
-@pytest.mark.parametrize("name", ["fpl", "proportion-loss"])
+@pytest.mark.parametrize("name", ["fpl", "proportion-loss", "count-likelihood"])
 def test_so_does_a_resnet_on_images(name, mode):
     bags = images()
     model = build_net("resnet18", bags)
@@ -219,7 +219,7 @@ def test_a_network_that_cannot_be_compiled_says_why_and_goes_on(caplog, monkeypa
 @needs_gpu
 def test_a_method_without_a_loss_is_an_error_and_no_reason_to_do_without_graphs():
     class Nothing(Proportions):
-        def bag_loss(self, mean_confidence: Tensor, proportions: Tensor) -> Any:
+        def bag_loss(self, means: Tensor, proportions: Tensor, sizes: Tensor) -> Any:
             return None
 
     class Method(ProportionLoss):
@@ -265,7 +265,9 @@ def test_streamed_instances_give_the_training_of_resident_ones(steps, tmp_path):
 
 
 @needs_gpu
-@pytest.mark.parametrize("name", ["fpl", "proportion-loss", "pi-model", "llp-vat"])
+@pytest.mark.parametrize(
+    "name", ["fpl", "proportion-loss", "pi-model", "llp-vat", "count-likelihood"]
+)
 @pytest.mark.parametrize("steps", ["eager", "captured", "compiled"])
 def test_many_runs_at_once_are_what_they_are_alone(name, steps):
     bags = toy_bags((16,) * 12)

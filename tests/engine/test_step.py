@@ -18,8 +18,9 @@ from apportion.config import TrainConfig
 from apportion.engine import step as step_module
 from apportion.engine.batches import Step
 from apportion.engine.step import Stepper, frozen_statistics
+from apportion.methods.count_likelihood import CountLikelihood
 from apportion.methods.pi_model import PiModel
-from apportion.methods.proportion_loss import ProportionLoss
+from apportion.methods.proportion_loss import ProportionLoss, Proportions
 from apportion.methods.pseudo_labels import FPL
 from apportion.methods.registry import METHODS
 from apportion.methods.vat import LLPVAT
@@ -31,6 +32,7 @@ FORMS = {
     "l1": lambda m, p: (p - m).abs().sum(dim=1),
     "squared": lambda m, p: ((p - m) ** 2).sum(dim=1),
 }
+LOSSES = [ProportionLoss("cross-entropy"), ProportionLoss("l1"), ProportionLoss("squared")]
 
 
 def bags_of(sizes: tuple[int, ...]) -> Bags:
@@ -95,7 +97,7 @@ def stepper(
 def whole_step(bags: Bags, unit: Any = "bags", progress: float = 1.0) -> Step:
     """All instances in one step, at an end of the ramp."""
     (step,) = instances_of(bags).steps(unit, TrainConfig(batch_size=10**6), 1)
-    return Step(step.position, progress, step.proportions, step.bag, step.weight)
+    return replace(step, progress=progress, x=None)
 
 
 def taken(stepper: Stepper, step: Step, seed: int = 1) -> tuple[float, list[Any]]:
@@ -130,18 +132,47 @@ TYPES = [torch.float32, torch.float64]
 # --------------------------------------------------------------------------------- without dropout
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("method", [*LOSSES, CountLikelihood(ramp=0)])
 @pytest.mark.parametrize("sizes", SIZES)
 @pytest.mark.parametrize("most", [1, 2, 4, 6])
-def test_pieces_of_a_proportion_loss_add_up_to_the_whole(sizes, most, form):
+def test_pieces_of_a_loss_of_bags_add_up_to_the_whole(sizes, most, method):
     bags = bags_of(sizes)
     step = whole_step(bags)
     found = []
     for limit in (most, 10**6):
         model = Network(dropout=False)
-        found.append(taken(stepper(model, bags, ProportionLoss(form), limit), step))
+        found.append(taken(stepper(model, bags, method, limit), step))
     assert found[0][0] == pytest.approx(found[1][0], rel=1e-5)
     assert_same_gradients(found[0][1], found[1][1], 1e-6)
+
+
+def test_a_loss_gets_the_means_of_its_own_moments_and_the_sizes_of_the_bags():
+    bags, seen = bags_of(SIZES[0]), []
+
+    class Squares(Proportions):
+        def moments(self, confidence: Any) -> Any:
+            return torch.cat([confidence, confidence[:, :1] ** 2], dim=1)
+
+        def bag_loss(self, means: Any, proportions: Any, sizes: Any) -> Any:
+            seen.append((means.detach().clone(), proportions.clone(), sizes.clone()))
+            return (sizes * means[:, C]).mean()
+
+    step = whole_step(bags)
+    x = torch.from_numpy(bags.x[bags.index[step.position.numpy()]])
+    for most in (5, 10**6):
+        model = Network(dropout=False)
+        take = stepper(model, bags, ProportionLoss(), most)
+        take.losses = Squares()
+        taken(take, step)
+        confidence = model.apply_to(x, torch.ones(())).detach().softmax(dim=1)
+        means, proportions, sizes = seen.pop()
+        rows = (torch.from_numpy(bags.offsets)[1:] <= step.position[:, None]).sum(dim=1)
+        rows = rows.unique_consecutive()  # the bags, as they come in the step
+        wanted, known = bag_means(step, confidence, bags)
+        squares, _ = bag_means(step, confidence[:, :1] ** 2, bags)
+        torch.testing.assert_close(means, torch.cat([wanted, squares], dim=1)[rows])
+        torch.testing.assert_close(proportions, known[rows].float())
+        assert sizes.tolist() == bags.sizes[rows.numpy()].tolist()
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -254,7 +285,9 @@ def test_a_step_is_a_function_of_the_random_state_before_it(most):
 # ---------------------------------------------------------------------------------- mixed precision
 
 
-@pytest.mark.parametrize("name", ["fpl", "proportion-loss", "pi-model", "llp-vat"])
+@pytest.mark.parametrize(
+    "name", ["fpl", "proportion-loss", "pi-model", "llp-vat", "count-likelihood"]
+)
 @pytest.mark.parametrize("most", [6, 100])
 def test_mixed_precision_reaches_every_weight(name, most):
     """Casts that were cached without gradients would keep them from the second pass."""

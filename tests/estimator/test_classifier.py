@@ -562,3 +562,61 @@ def test_held_out_bags_do_not_depend_on_the_order_of_the_table():
         clf.fit(X, bags=bags, proportions=given)
     assert len(seen[0]) == 14
     assert seen[0] == seen[1] == seen[2]
+
+
+# ------------------------------------------------------------ columns that are constant within bags
+
+
+def with_shares():
+    """A frame with a column of the bag's own proportions, another of one value per bag."""
+    X, bags, table, _ = problem()
+    frame = pd.DataFrame(X, columns=list("xyz"))
+    frame.insert(1, "share", 100 * table.loc[bags, "yes"].to_numpy())
+    number = pd.factorize(bags)[0]
+    return frame.assign(region=(number % 7).astype(float)), bags, table
+
+
+@pytest.mark.parametrize("arrays", [False, True])
+def test_proportions_among_the_columns_are_left_out_and_need_not_be_there(caplog, tmp_path, arrays):
+    frame, bags, table = with_shares()
+    X = frame.to_numpy() if arrays else frame
+    clf = LLPClassifier(epochs=2, random_state=0).fit(X, bags=bags, proportions=table)
+    constant, left_out = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    assert f"Column {'4' if arrays else 'region'!r} is constant within every bag" in constant
+    assert constant.endswith("Leave such columns out of X.")
+    assert f"Pass keep=[{'1' if arrays else 'share'!r}] to learn from it." in left_out
+    assert clf.model_.columns.names == (tuple("0234") if arrays else ("x", "y", "z", "region"))
+    assert clf.n_features_in_ == 5
+    expected = clf.predict_proba(X)
+    clf.save(tmp_path / "clf")
+    for own in (clf, LLPClassifier.load(tmp_path / "clf")):
+        spoiled: Any = frame.assign(share=np.nan)
+        spoiled = spoiled.to_numpy() if arrays else spoiled
+        assert np.array_equal(own.predict_proba(spoiled), expected)
+        if not arrays:
+            lacking = frame.drop(columns="share")
+            assert np.array_equal(own.predict_proba(lacking), expected)
+            assert list(lacking.columns) == ["x", "y", "z", "region"]  # as it was
+            with pytest.raises(ValueError, match="feature names"):
+                own.predict(frame.drop(columns="x"))
+            with pytest.warns(UserWarning, match="valid feature names"):
+                assert np.array_equal(own.predict_proba(frame.to_numpy()), expected)
+    plain = LLPClassifier(epochs=2, random_state=0)
+    plain.fit(np.delete(frame.to_numpy(), 1, axis=1), bags=bags, proportions=table)
+    assert np.array_equal(plain.predict_proba(np.delete(frame.to_numpy(), 1, axis=1)), expected)
+
+
+def test_columns_that_are_kept_are_learned_from_without_a_warning(caplog):
+    frame, bags, table = with_shares()
+    clf: Any = LLPClassifier(epochs=1, keep=["share", "region"])
+    clf.fit(frame, bags=bags, proportions=table)
+    assert clf.model_.columns.names == tuple(frame.columns)
+    assert not [r for r in caplog.records if r.levelname == "WARNING"]
+
+
+def test_bags_that_are_alike_are_warned_of_once(caplog):
+    X, bags, table, _ = problem()
+    table[:] = 0.5
+    LLPClassifier(epochs=1).fit(X, bags=bags, proportions=table)
+    (said,) = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    assert said.startswith("The bags' proportions are nearly identical")

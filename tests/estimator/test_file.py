@@ -17,6 +17,7 @@ from apportion.data.encoding import encode, learn_columns
 from apportion.engine.device import own_threads
 from apportion.errors import DataError, RunError
 from apportion.methods.registry import describe
+from apportion.nets.average import Average
 from apportion.nets.build import build_net
 from apportion.runs.header import metadata, seal
 
@@ -120,6 +121,17 @@ def test_the_file_of_a_model_alone_becomes_a_classifier(tmp_path):
     assert again.n_features_in_ == 3
     assert again.history_.records == []
     assert again.history_.best_epoch is None
+
+
+def test_the_file_of_an_average_becomes_a_classifier(tmp_path):
+    classifier = trained(model="mlp")
+    model = classifier.model_
+    model.net = Average([[model.net, model.net], [model.net]])
+    model.save(tmp_path / "model")
+    again = LLPClassifier.load(tmp_path / "model")
+    new = rows(1)[0]
+    assert np.array_equal(again.predict_proba(new), classifier.predict_proba(new))
+    assert again.get_params() == LLPClassifier().get_params()
 
 
 def test_there_is_no_pickle_in_the_file(tmp_path, monkeypatch):

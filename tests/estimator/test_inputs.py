@@ -25,7 +25,8 @@ def given(data) -> tuple[Any, Any, Any]:
     rows = read_rows(estimator, data, reset=True)
     x, columns = rows, data.columns if isinstance(data, Bags) else None
     if not isinstance(data, Bags):
-        x, columns = encode_rows(rows, np.arange(n_rows_of(rows)))
+        one_bag = Bags.from_rows(None, np.zeros(n_rows_of(rows), int), {0: [1.0]})
+        x, columns = encode_rows(rows, one_bag, ())
     n = n_rows_of(x)
     parts = describe_parts(Bags.from_rows(x, np.zeros(n, int), {0: [1.0]}))
     estimator.model_ = Model(nn.Identity(), [0], parts, columns=columns)

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
+from sklearn.ensemble import RandomForestClassifier
 
 from apportion.bags.bags import Bags
 from apportion.config import TrainConfig
@@ -62,6 +63,8 @@ def make_runs(folder: Path) -> None:
     }
     classifier = LLPClassifier(**options).fit(TRAIN.x, bags=rows, proportions=shares)
     classifier.save(folder / "classifier.safetensors")
+    learned = LLPClassifier(model=RandomForestClassifier(2, max_depth=2), epochs=1, random_state=0)
+    learned.fit(TRAIN.x, bags=rows, proportions=shares).save(folder / "learner.safetensors")
 
 
 READERS = {
@@ -73,6 +76,8 @@ READERS = {
     "log of a report": ("ended", "log.jsonl", lambda folder: read_run(folder, "a")),
     "classifier": ("", "classifier.safetensors",
                    lambda folder: LLPClassifier.load(folder / "classifier.safetensors")),
+    "classifier of learners": ("", "learner.safetensors",
+                               lambda folder: LLPClassifier.load(folder / "learner.safetensors")),
 }  # fmt: skip
 
 

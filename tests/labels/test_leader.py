@@ -19,6 +19,8 @@ from apportion.labels.leader import (
     regret,
     unlikelihood,
 )
+from apportion.labels.start import first_labels
+from tests.labels.tables import table_bags
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "fpl": {"eta": 0.6},
@@ -433,7 +435,7 @@ def test_an_eta_that_makes_no_sense_is_refused(eta):
     ("option", "says"),
     [
         ({"unlikelihood": "simple"}, "unlikelihood must be 'relative' or 'plain'; got 'simple'"),
-        ({"first": "zeros"}, "first must be 'random', 'decide' or an array of labels; got 'zeros'"),
+        ({"first": "zeros"}, "first must be 'random', 'decide', 'linear', 'mean-map' or an array"),
         ({"threads": 0}, "threads must be an integer from 1 to 1,024"),
         ({"first_position": -1}, "first_position must be an integer ≥ 0; got -1"),
     ],
@@ -463,3 +465,10 @@ def test_what_is_no_probability_is_refused_and_leaves_the_leader_as_it_was(value
     first, second = (leader.decide(good) for leader in leaders)
     np.testing.assert_array_equal(first.labels, second.labels)
     assert first.regret == second.regret
+
+
+def test_linear_first_labels_are_where_a_leader_starts_and_no_epoch():
+    bags = table_bags(200)
+    leader = Leader(bags.without_truth(), eta=0.1, first="linear", seed=4)
+    assert leader.labels.tolist() == first_labels("linear", bags, seed=4).tolist()
+    assert (leader.decides_first, leader.epoch) == (False, 1)

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from apportion.bags.bags import Bags
-from apportion.errors import BagError
-from apportion.labels.start import checked_labels, random_labels
+from apportion.errors import BagError, ConfigError
+from apportion.labels.start import checked_labels, first_labels, random_labels
+from tests.labels.tables import table_bags
 from tests.labels.test_leader import bags_of, counts_of
 
 SMALL = bags_of([[3, 2, 0], [0, 0, 1], [2, 2, 4], [1, 5, 1]])
@@ -100,3 +101,23 @@ def test_random_labels_of_a_shard_are_those_of_all(position):
     begin = int(bags.offsets[position])
     shard = random_labels(bags[position:], seed=7, first_position=begin)
     assert shard.tolist() == random_labels(bags, seed=7)[begin:].tolist()
+
+
+@pytest.mark.parametrize("first", ["linear", "mean-map"])
+def test_linear_first_labels_meet_the_counts_and_are_mostly_right(first):
+    bags = table_bags(600)
+    labels = first_labels(first, bags.without_truth(), seed=0)
+    assert counts_of(labels, bags) == bags.counts.tolist()
+    assert (labels == bags.truth).mean() > 0.88
+    random = first_labels("random", bags, seed=0)
+    assert (random == bags.truth).mean() < 0.8
+
+
+def test_linear_first_labels_need_rows():
+    with pytest.raises(BagError, match=r"(?s)x is None.*with_rows"):
+        first_labels("linear", SMALL, seed=0)
+    images = SMALL.with_rows(np.zeros((21, 3, 4, 4)))
+    with pytest.raises(
+        ConfigError, match=r"need rows of features, but x is of shape \(21, 3, 4, 4\)"
+    ):
+        first_labels("mean-map", images, seed=0)

@@ -16,7 +16,9 @@ def test_a_supervision_need_not_do_anything():
     assert not nothing.needs_confidence
     assert not nothing.decides_first
     assert nothing.instance_loss(torch.nn.Identity(), None, torch.zeros(1, 2)) is None
-    assert nothing.bag_loss(torch.zeros(1, 2), torch.zeros(1, 2)) is None
+    confidence = torch.zeros(1, 2)
+    assert nothing.moments(confidence) is confidence
+    assert nothing.bag_loss(confidence, torch.zeros(1, 2), torch.ones(1)) is None
     assert nothing.epoch_end(1, None) == {}
     assert nothing.state_dict() == {}
     nothing.load_state_dict({})

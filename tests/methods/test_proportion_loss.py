@@ -69,7 +69,7 @@ def test_gradients_of_confidences_that_underflow_are_finite_down_to_the_logits(f
     mean = logits.softmax(dim=1).mean(dim=0, keepdim=True)
     assert mean[0, 2] == 0
     for p in ([0.0, 1.0, 0.0], [0.3, 0.7, 0.0], [0.0, 0.5, 0.5]):
-        loss = state.bag_loss(mean, torch.tensor([p]))
+        loss = state.bag_loss(mean, torch.tensor([p]), torch.tensor([2.0]))
         assert loss.isfinite()
         (slope,) = torch.autograd.grad(loss, logits, retain_graph=True)
         assert slope.isfinite().all()
@@ -86,8 +86,9 @@ def test_slopes_are_those_of_finite_differences():
 def test_the_loss_is_the_mean_over_bags_whatever_their_number(form):
     m, p = random_shares(5), random_shares(6)
     state = ProportionLoss(form).start(BAGS, epochs=1, device=CPU, seed=0)
-    alone = [state.bag_loss(m[i : i + 1], p[i : i + 1]).item() for i in range(6)]
-    assert state.bag_loss(m, p).item() == pytest.approx(math.fsum(alone) / 6)
+    n = torch.arange(1.0, 7.0)  # of which this loss is no function
+    alone = [state.bag_loss(m[i : i + 1], p[i : i + 1], n[i : i + 1]).item() for i in range(6)]
+    assert state.bag_loss(m, p, n).item() == pytest.approx(math.fsum(alone) / 6)
 
 
 def test_there_is_nothing_to_decide():
@@ -102,3 +103,11 @@ def test_an_unknown_form_is_answered_with_those_there_are():
     wrong: Any = "l2"
     with pytest.raises(ConfigError, match="one of cross-entropy, l1, squared; got 'l2'"):
         ProportionLoss(wrong)
+
+
+def test_bags_may_count_by_their_sizes():
+    m, p, sizes = random_shares(1), random_shares(2), torch.tensor([1.0, 2, 3, 4, 5, 50])
+    state = ProportionLoss(by_size=True).start(BAGS)
+    wanted = (sizes * cross_entropy(m, p)).sum() / sizes.sum()
+    torch.testing.assert_close(state.bag_loss(m, p, sizes), wanted, check_dtype=False)
+    assert state.bag_loss(m, p, sizes) != ProportionLoss().start(BAGS).bag_loss(m, p, sizes)

@@ -11,8 +11,10 @@ from apportion.bags.bags import Bags
 from apportion.engine.batches import Batch
 from apportion.errors import ConfigError
 from apportion.labels.leader import Leader
+from apportion.labels.start import first_labels
 from apportion.methods.pseudo_labels import FPL
 from apportion.methods.registry import METHODS
+from tests.labels.tables import table_bags
 
 CPU = torch.device("cpu")
 COUNTS = np.array([[3, 2, 0], [0, 0, 1], [2, 2, 4], [1, 5, 1]])
@@ -123,3 +125,9 @@ def test_labels_on_a_gpu_are_those_of_the_cpu():
         assert there.labels is labels
         assert labels.is_cuda
         assert labels.tolist() == here.labels.tolist()
+
+
+def test_linear_first_labels_start_from_the_rows_of_the_bags():
+    bags = table_bags(120)
+    state = FPL(first="linear").start(bags, epochs=3, device=torch.device("cpu"), seed=2, threads=1)
+    assert state.labels.tolist() == first_labels("linear", bags, seed=2).tolist()

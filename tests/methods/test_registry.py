@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from apportion.errors import ConfigError
+from apportion.methods.count_likelihood import CountLikelihood
 from apportion.methods.pi_model import PiModel
 from apportion.methods.proportion_loss import ProportionLoss
 from apportion.methods.pseudo_labels import FPL
@@ -68,6 +69,7 @@ def test_descriptions_tell_settings_apart():
         ProportionLoss("l1"),
         PiModel(std=0.1),
         LLPVAT(iterations=2),
+        CountLikelihood(ramp=0),
     ]
     found = [json.dumps(describe(method)) for method in methods]
     assert len(set(found)) == len(found)
@@ -105,6 +107,7 @@ def test_every_class_has_the_key_that_its_name_says():
         "ProportionLoss": "proportion-loss",
         "PiModel": "pi-model",
         "LLPVAT": "llp-vat",
+        "CountLikelihood": "count-likelihood",
     }
 
 
@@ -116,6 +119,7 @@ CHANGED = [
     ProportionLoss("l1"),
     PiModel(std=0.3, weight=1, ramp=0),
     LLPVAT(epsilon=1, xi=1e-2, iterations=3, weight=0.5, ramp=0.1),
+    CountLikelihood(ramp=1),
 ]
 
 
@@ -150,6 +154,7 @@ def test_settings_are_those_of_the_named_method_where_they_are_left_out():
         ({"name": "pi-model", "std": "0.1"}, "std must be a number ≥ 0; got '0.1'"),
         ({"name": "llp-vat", "iterations": 1.5}, "iterations must be an integer ≥ 1; got 1.5"),
         ({"name": "llp-vat", "xi": None}, "xi must be a number ≥ 0; got None"),
+        ({"name": "count-likelihood", "ramp": -1}, "ramp must be a number ≥ 0; got -1"),
         ({"name": "proportion-loss", "form": ["l1"]}, "form must be one of"),
     ],
 )

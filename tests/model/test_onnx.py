@@ -21,6 +21,7 @@ from apportion.errors import ApportionError, RunError
 from apportion.model import onnx as export
 from apportion.model._onnx_graph import on_cpu
 from apportion.model.model import Model
+from apportion.nets.average import Average
 from apportion.nets.build import build_net
 from apportion.nets.mlp import mlp
 from apportion.nets.normalized import Normalized
@@ -70,6 +71,23 @@ def around(mean, std, *shape):
     return {"mean": mean * steps, "std": std * steps}
 
 
+def averaged(**categories):
+    """An average of two groups of perceptrons, with and without a shortcut, and calibrated."""
+    x = np.random.default_rng(0).normal(5.0, 30.0, (6, 4))
+    codes = np.array([CATEGORIES]) - 1
+    bags = Bags.from_members(
+        (x, np.repeat(codes, 6, 0)) if categories else x, [range(6)], [[0.2] * 5]
+    )
+    nets = [
+        build_net("mlp", bags, seed=seed, hidden=[8], skip=seed > 1, **categories)
+        for seed in range(3)
+    ]
+    net = Average([nets[:2], nets[2:]])
+    net.slope.fill_(1.5)
+    net.bias.copy_(torch.linspace(-1, 1, 5))
+    return net
+
+
 MODELS = {
     "mlp": (
         lambda: Normalized(mlp(14, 5, hidden=[32, 16]), **around(50.0, 20.0, 14)),
@@ -84,6 +102,17 @@ MODELS = {
     "codes alone": (
         lambda: Normalized(mlp(0, 5, categories=CATEGORIES), mean=[], std=[]),
         [part("float32", 0), part("int16", 3)],
+        ["numbers", "codes"],
+    ),
+    "mixed skip": (
+        lambda: Normalized(mlp(4, 5, categories=CATEGORIES, skip=True), **around(50.0, 20.0, 4)),
+        [part("float32", 4), part("int16", 3)],
+        ["numbers", "codes"],
+    ),
+    "average": (averaged, [part("float32", 4)], ["numbers"]),
+    "average mixed": (
+        lambda: averaged(categories=CATEGORIES),
+        [part("float32", 4), part("int16", 3)],
         ["numbers", "codes"],
     ),
     "resnet18": (
@@ -114,8 +143,9 @@ MODELS = {
     "own": (Own, [part("int32", 9), part("float32", 2, 40)], ["x0", "x1"]),
 }
 CLASSES = {"mlp": 5, "mixed": 5, "codes alone": 5, "conv1d short": 3, "own": 4}
+CLASSES |= {"mixed skip": 5, "average": 5, "average mixed": 5}
 CLASSES |= {"resnet18": 10, "resnet18 cifar": 10, "conv1d": 10, "conv1d masked": 10}
-FAST = ("mixed", "conv1d")
+FAST = ("mixed", "average mixed", "conv1d")
 
 
 def drawn(name, size, rng, *, length=None, extreme=False):
@@ -459,6 +489,15 @@ def test_a_model_that_torch_cannot_export_is_refused(what, tmp_path, capfd):
         write_onnx(Wrong(what), tmp_path / "m.onnx", **LINEAR)
     assert not list(tmp_path.iterdir())
     assert capfd.readouterr() == ("", "")
+
+
+def test_the_net_of_an_average_that_torch_cannot_export_is_named(tmp_path):
+    bags = Bags.from_members(np.eye(2), [range(2)], [[0.5, 0.5]])
+    good, bad = (build_net("mlp", bags) for _ in range(2))
+    bad.network = Wrong("branch")
+    with pytest.raises(RunError, match=r"torch cannot export groups\.1\.0 of the average"):
+        write_onnx(Average([[good], [bad, good]]), tmp_path / "m.onnx", **LINEAR)
+    assert not list(tmp_path.iterdir())
 
 
 def test_without_onnxruntime_the_file_is_checked_for_soundness(tmp_path, monkeypatch):

@@ -27,6 +27,22 @@ def test_mlp_is_what_its_weights_say(hidden):
     assert torch.equal(network(x.view(4, 2, 3, 2)), network(x))
 
 
+@pytest.mark.parametrize("hidden", [(), (5,)])
+def test_a_shortcut_is_added_to_the_perceptrons_logits(hidden):
+    network = mlp(1, 3, hidden=hidden, categories=[3, 4], skip=True)
+    numbers, codes = torch.randn(4, 1), torch.tensor([[0, 3], [2, 1], [1, 0], [2, 2]])
+    seen = joined(numbers.tolist(), codes.tolist(), [3, 4])
+    weight, bias, *deep = network.parameters()
+    expected = seen @ weight.T + bias
+    for weight, bias in zip(deep[::2], deep[1::2], strict=True):
+        seen = seen @ weight.T + bias
+        seen = seen if weight is deep[-2] else seen.relu()
+    torch.testing.assert_close(network(numbers, codes), expected + seen)
+    plain = mlp(6, 3, hidden=hidden, skip=True)
+    assert plain(torch.rand(2, 3, 2)).shape == (2, 3)
+    assert len(deep) == 2 * len(hidden) + 2
+
+
 def joined(numbers, codes, categories):
     """What the network is to see, row by row."""
     rows = []

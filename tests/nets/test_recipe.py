@@ -21,6 +21,7 @@ CASES: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "mlp of images": ("mlp", IMAGES, {"hidden": np.array([6])}),
     "mlp of codes": ("mlp", (NUMBERS, CODES), {"categories": (4, 5)}),
     "mlp of codes alone": ("mlp", (NUMBERS[:, :0], CODES), {"hidden": []}),
+    "mlp with skip": ("mlp", (NUMBERS, CODES), {"hidden": [4], "skip": True}),
     "conv1d": ("conv1d", padded()[0], {}),
     "masked conv1d": ("conv1d", (padded()[0][:9], padded()[1][:9]), {}),
     "resnet18": ("resnet18", IMAGES, {}),
@@ -51,6 +52,7 @@ def test_a_recipe_says_all_that_was_chosen():
         "classes": 3,
         "hidden": [256],
         "categories": [3, 5],
+        "skip": False,
         "mean_shape": [2],
         "std_shape": [2],
     }
@@ -89,6 +91,7 @@ def test_the_callers_random_state_stays():
         ({"classes": 2.0}, r"^classes is 2\.0 in"),
         ({"features": -1}, "^features is -1 in"),
         ({"categories": [2, 2**40]}, r"^categories is \[2, 1099511627776\] in"),
+        ({"skip": 1}, "^skip is 1 in"),
         ({"mean_shape": 2}, "^mean_shape is 2 in"),
         ({"hiden": [8]}, "^the recipe of mlp has an entry 'hiden'.\n  Did you mean 'hidden'"),
     ],

@@ -72,6 +72,7 @@ def test_without_validation_the_last_epoch_is_kept(tmp_path):
         ("proportion-loss", "proportion loss (cross-entropy)"),
         ("pi-model", "Π-model with proportion loss"),
         ("llp-vat", "LLP-VAT"),
+        ("count-likelihood", "likelihood of the counts"),
     ],
 )
 def test_every_method_is_named_from_what_a_run_records(name, words):
@@ -89,6 +90,11 @@ def test_methods_are_known_by_their_names_and_others_by_whatever_they_are_called
 def test_a_network_is_named_with_what_its_model_says(tmp_path):
     known = made_run(tmp_path / "a", model={"recipe": {"net": "mlp", "hidden": [64, 32]}})
     assert network_in_words(read_run(known, "a")) == "mlp (64 → 32)"
+    one = {"net": "mlp", "hidden": [8]}
+    average = {"recipe": {"net": "average", "groups": [[one, one], [one]]}}
+    assert network_in_words(read_run(made_run(tmp_path / "c", model=average), "c")) == (
+        "average of 3 nets"
+    )
     own = made_run(tmp_path / "b", model={"recipe": None})
     assert network_in_words(read_run(own, "b")) is None
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from apportion.bags.bags import Bags
 from apportion.engine.batches import place
 from apportion.errors import BagError, ConfigError
 from apportion.methods.pseudo_labels import FPL
@@ -163,3 +164,41 @@ def test_a_batch_is_tried_in_evaluation_and_the_mode_stays(training, width):
         check_batch("training", net, instances)
     assert net.training is training
     assert all(value.equal(before[name]) for name, value in net.state_dict().items())
+
+
+# --------------------------------------------------------------------- what is trained all the same
+
+
+def told(caplog, train, **options):
+    """The warnings of a training of one epoch."""
+    caplog.clear()
+    net = nn.Linear(train.x.shape[1], train.n_classes)
+    fit(net, train, config=replace(CONFIG, epochs=1), **options)
+    return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+
+
+def differing(n_bags=30, size=8):
+    """Bags whose proportions differ, and whose rows are of one normal column."""
+    share = np.linspace(0, 1, n_bags)
+    x = np.random.default_rng(0).normal(size=(n_bags * size, 1)).astype(np.float32)
+    return x, np.repeat(np.arange(n_bags), size), np.stack([1 - share, share], axis=1)
+
+
+def test_bags_that_are_alike_are_warned_of_once_per_training(caplog, tmp_path):
+    x, bag, shares = differing()
+    assert told(caplog, Bags.from_rows(x, bag, shares)) == []
+    alike = Bags.from_rows(x, bag, np.full_like(shares, 0.5))
+    (said,) = told(caplog, alike, run=tmp_path / "a")
+    assert said.startswith("The bags' proportions are nearly identical (spread 0)")
+    assert "Make bags that differ more" in said
+    caplog.clear()
+    fit(nn.Linear(1, 2), alike, config=replace(CONFIG, epochs=2), run=tmp_path / "a")
+    assert not any("identical" in message for message in caplog.messages)  # it goes on
+
+
+def test_columns_of_an_array_that_stand_for_bags_are_warned_of(caplog):
+    x, bag, shares = differing()
+    constant = np.stack([np.sin(bag), shares[bag, 1]], axis=1).astype(np.float32)
+    (said,) = told(caplog, Bags.from_rows(np.concatenate([x, constant], axis=1), bag, shares))
+    assert "Columns '1', '2' are constant within every bag" in said
+    assert "Leave such columns out of x." in said

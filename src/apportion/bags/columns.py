@@ -14,7 +14,7 @@ that the training rows do not have; 1, 2, … for the others, the most frequent 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -63,6 +63,23 @@ class Columns:
     def codes(self) -> tuple[int, ...]:
         """The number of codes of every categorical column, including code 0."""
         return tuple(len(self.categories[name]) + 1 for name in self.categorical)
+
+    def without(self, names: Collection[str]) -> Columns:
+        """Return the columns but for some.
+
+        Examples
+        --------
+        >>> columns = Columns(("age", "pay"), {"age": 40.0, "pay": 9.0}, (), ("pay",), {}, {})
+        >>> columns.without(["pay"])
+        Columns(1 numeric: age; 0 categorical)
+        """
+        kept: dict[str, Any] = {
+            field: {name: value for name, value in own.items() if name not in names}
+            if isinstance(own, Mapping)
+            else tuple(name for name in own if name not in names)
+            for field, own in vars(self).items()
+        }
+        return Columns(**kept)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields in types that JSON has."""

@@ -1,6 +1,6 @@
 """A summary of bags, and how well their proportions tell classes apart."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from apportion.errors import count, listing
 NEARLY_IDENTICAL = 0.01  # a spread of proportions; they are seldom known to more than a hundredth
 BY_CHANCE = 1.5  # times the spread of bags filled at random: less is hardly more than chance
 SMALL_BAGS = 0.5  # a spread of random bags from which on even they tell classes apart
+WARNING = "Warning: "  # what a sentence of warning begins with
 
 
 @dataclass(frozen=True)
@@ -45,33 +46,7 @@ class BagsSummary:
     @property
     def separability(self) -> str:
         """A sentence on how well the proportions tell classes apart; a warning if badly."""
-        possible, clear = len(self.spreads), sum(s >= NEARLY_IDENTICAL for s in self.spreads)
-        if not possible:
-            return "Warning: only one class occurs, so that there is nothing to tell apart."
-        hardest = f"Hardest to tell apart: {listing(self.weakest)}."
-        extent = f"along {clear} of {count(possible, 'direction')}"
-        weakest, random = self.spreads[-1], self.random_spread
-        if clear == possible and (random >= SMALL_BAGS or weakest >= BY_CHANCE * random):
-            return (
-                f"The proportions differ between bags {extent}; the weakest has a spread of "
-                f"{weakest:.2g}\n(bags of one class each: 1; bags filled at random: {random:.2g}). "
-                f"{hardest}"
-            )
-        remedy = "Make bags that differ more, for example by place or time instead of at random."
-        if self.n_bags <= possible:
-            problem = f"{count(self.n_bags, 'bag')} cannot tell {possible + 1} classes apart"
-            remedy = f"Make at least {possible + 1} bags, of different proportions."
-        elif clear == possible:
-            problem = (
-                "the classes can barely be told apart, since the proportions differ between bags\n"
-                f"hardly more than by chance (spread {weakest:.2g}; bags filled at random: "
-                f"{random:.2g})"
-            )
-        elif clear:
-            problem = f"the bags' proportions differ {extent} only (spread {weakest:.2g})"
-        else:
-            problem = f"the bags' proportions are nearly identical (spread {self.spreads[0]:.2g})"
-        return f"Warning: {problem}.\n{hardest} {remedy}"
+        return _separability(self.n_bags, self.spreads, self.random_spread, self.weakest)
 
     def __str__(self) -> str:
         n, (least, median, most) = self.n_instances, self.sizes
@@ -116,9 +91,56 @@ def summarize(bags: Any) -> BagsSummary:
         bags_off_truth=off_truth,
         singular_values=tuple(np.linalg.svd(centred, compute_uv=False).tolist()),
         spreads=tuple(spreads.tolist()),
-        random_spread=float(np.sqrt(np.mean(1 / sizes))),
+        random_spread=_random_spread(sizes),
         weakest=tuple(bags.classes[c] for c in weakest),
     )
+
+
+def _separability(
+    n_bags: int, spreads: Sequence[float], random: float, hardest_classes: Sequence[Hashable]
+) -> str:
+    possible, clear = len(spreads), sum(s >= NEARLY_IDENTICAL for s in spreads)
+    if not possible:
+        return f"{WARNING}only one class occurs, so that there is nothing to tell apart."
+    hardest = f"Hardest to tell apart: {listing(hardest_classes)}."
+    extent = f"along {clear} of {count(possible, 'direction')}"
+    weakest = spreads[-1]
+    if clear == possible and (random >= SMALL_BAGS or weakest >= BY_CHANCE * random):
+        return (
+            f"The proportions differ between bags {extent}; the weakest has a spread of "
+            f"{weakest:.2g}\n(bags of one class each: 1; bags filled at random: {random:.2g}). "
+            f"{hardest}"
+        )
+    remedy = "Make bags that differ more, for example by place or time instead of at random."
+    if n_bags <= possible:
+        problem = f"{count(n_bags, 'bag')} cannot tell {possible + 1} classes apart"
+        remedy = f"Make at least {possible + 1} bags, of different proportions."
+    elif clear == possible:
+        problem = (
+            "the classes can barely be told apart, since the proportions differ between bags\n"
+            f"hardly more than by chance (spread {weakest:.2g}; bags filled at random: "
+            f"{random:.2g})"
+        )
+    elif clear:
+        problem = f"the bags' proportions differ {extent} only (spread {weakest:.2g})"
+    else:
+        problem = f"the bags' proportions are nearly identical (spread {spreads[0]:.2g})"
+    return f"{WARNING}{problem}.\n{hardest} {remedy}"
+
+
+def separability_warning(bags: Any) -> str | None:
+    """Return the warning of the summary of `Bags` on one line, if there is one, and no more."""
+    spreads, weakest = _spreads(bags.proportions)
+    named = [bags.classes[c] for c in weakest]
+    said = _separability(bags.n_bags, spreads.tolist(), _random_spread(bags.sizes), named)
+    if not said.startswith(WARNING):
+        return None
+    said = said.removeprefix(WARNING).replace("\n", " ")
+    return said[0].upper() + said[1:]
+
+
+def _random_spread(sizes: Ints) -> float:
+    return float(np.sqrt(np.mean(1 / sizes)))
 
 
 def _spreads(proportions: Floats) -> tuple[Floats, Ints]:

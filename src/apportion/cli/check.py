@@ -42,16 +42,20 @@ def check(
     The table of proportions may also have one row per bag and class: columns of
     the bag, the class and the number; a class without a row is 0.
     """
+    from apportion.bags.describe import WARNING
     from apportion.plan import held_out_share, make_plan
 
     source = Source(str(rows), **Source.given(options))
     with warnings_kept() as doubts:
         sets, source, held_out = source.read(None, 0.0, 0)  # all bags, but for a column 'split'
     typer.echo(f"{rows}: {_kind(source.kind, sets)}\n")
+    warned = False
     for name, bags in sets.items():
         if len(sets) > 1:
             typer.echo(f"-- {name}")
-        typer.echo(f"{bags.describe()}\nrounding most  {_moved(bags)}\n")
+        summary = bags.describe()
+        warned |= summary.separability.startswith(WARNING)
+        typer.echo(f"{summary}\nrounding most  {_moved(bags)}\n")
     train = sets["train"]
     if train.columns is not None:
         typer.echo(f"learned from   {_columns(train.columns)}\n")
@@ -63,9 +67,9 @@ def check(
     doubts += _doubts(train)
     for doubt in doubts:
         typer.echo(f"\nWarning: {doubt}")
-    verdict = "Nothing"
+    verdict = "Apart from these warnings, nothing" if doubts or warned else "Nothing"
     if doubts:
-        verdict = "--exclude leaves columns out. Apart from these warnings, nothing"
+        verdict = f"--exclude leaves columns out. {verdict}"
     typer.echo(f"\n{verdict} is wrong with the files. Next: apportion train, with these options.")
 
 

@@ -39,10 +39,15 @@ def demo(
     from rich.console import Console
 
     clear(out, force=force)
-    logging.getLogger("apportion").setLevel(logging.ERROR)
+    log = logging.getLogger("apportion")
+    before = log.level
+    log.setLevel(logging.ERROR)
     console = Console(highlight=False)
     console.print("Training on the CPU. The first time, the label solver is compiled as well.")
-    show(console, out, seeds)
+    try:
+        show(console, out, seeds)
+    finally:
+        log.setLevel(before)
 
 
 def clear(out: Path, *, force: bool) -> None:

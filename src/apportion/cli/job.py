@@ -58,7 +58,8 @@ class Learning:
     net : str, optional
         mlp, conv1d or resnet18; by default the data decide.
     method : str, optional
-        fpl (the default), fpl-plain, greedy, naive, proportion-loss, pi-model or llp-vat.
+        fpl (the default), fpl-plain, greedy, naive, proportion-loss, pi-model, llp-vat or
+        count-likelihood.
     eta : float, optional
         How much pseudo labels are perturbed; by default 5 · epochs / 400.
     preset : str, optional

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from apportion.cli.options import image_size, listed, options_of
+from apportion.cli.terminal import with_exclude
 from apportion.errors import ConfigError, DataError, Option, Words, must_be, suggestion
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class Source:
     exclude : tuple of str
         Columns not to learn from, for example id,name.
     keep : tuple of str
-        Columns to learn from even if they give the truth away.
+        Columns to learn from even if they give the truth away or are the bag's own proportions.
     names : tuple of str
         The names of the columns, for a file without a header row, e.g. age,job,income.
     images : str, optional
@@ -268,7 +269,7 @@ class Source:
                 raise
             remedy: Words = "Convert it to numbers or to text, or leave it out with --exclude."
             if error.names("keep"):
-                remedy = tuple(map(_exclude, error.args[-1]))
+                remedy = tuple(map(with_exclude, error.args[-1]))
             raise error.remedied(remedy) from error
         return self._read(sets, table, validation)
 
@@ -282,13 +283,6 @@ class Source:
             return Read(sets, self, said)
         n_bags = sum(bags.n_bags for bags in sets.values())
         return Read(sets, self, held_out_share(n_bags, validation))
-
-
-def _exclude(part: str | Option) -> str | Option:
-    """Return a part of a remedy with --exclude in place of the columns to learn."""
-    if isinstance(part, Option) and part.name == "columns":
-        return Option("exclude", flag_value=part.flag_value)
-    return part
 
 
 def _check_type(name: str, declared: str, value: Any) -> None:

@@ -2,18 +2,47 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
 import typer
 
-__all__ = ["INTERRUPTED", "Interruption", "interruptible", "log_shown", "warnings_kept"]
+from apportion.errors import Option
+
+__all__ = [
+    "INTERRUPTED",
+    "Interruption",
+    "interruptible",
+    "log_shown",
+    "warnings_kept",
+    "with_exclude",
+]
 
 INTERRUPTED = 130  # the exit code of what Ctrl-C has ended
+
+
+def with_exclude(part: str | Option) -> str | Option:
+    """Return a part of a remedy with --exclude in place of the columns to learn."""
+    if isinstance(part, Option) and part.name == "columns":
+        return Option("exclude", flag_value=part.flag_value)
+    return part
+
+
+class _WithFlags(logging.Formatter):
+    """The message of a record of the log, with options as the command line spells them."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        if isinstance(record.args, tuple):
+            record = copy.copy(record)  # other handlers get it as it was
+            parts: Any = map(with_exclude, record.args)  # type: ignore[arg-type]
+            record.args = tuple(p.flag if isinstance(p, Option) else p for p in parts)
+        return super().format(record)
 
 
 @contextmanager
@@ -21,6 +50,7 @@ def log_shown() -> Iterator[None]:
     """Show the log: all of it in a file or a pipe, warnings alone where there are bars."""
     logger, handler = logging.getLogger("apportion"), logging.StreamHandler(sys.stderr)
     before = logger.level
+    handler.setFormatter(_WithFlags())
     logger.addHandler(handler)
     logger.setLevel(logging.WARNING if sys.stderr.isatty() else logging.INFO)
     try:
@@ -36,7 +66,7 @@ def warnings_kept() -> Iterator[list[str]]:
     logger, handler, kept = logging.getLogger("apportion"), logging.Handler(logging.WARNING), []
 
     def keep(record: logging.LogRecord) -> None:
-        kept.append(record.getMessage())
+        kept.append(_WithFlags().format(record))
 
     handler.emit = keep  # type: ignore[method-assign]
     logger.addHandler(handler)

@@ -26,6 +26,7 @@ from apportion.data._cells import read_mixed
 from apportion.data._named import put
 from apportion.data._row_store import RowStore, check_store
 from apportion.data._scan import Scan
+from apportion.data.constants import check_constants
 from apportion.data.encoding import Unseen, encode_into
 from apportion.data.giveaways import check_for_truth
 from apportion.data.pieces import Pieces, Rows, named, naming, open_pieces
@@ -79,9 +80,11 @@ def read_table(
         Columns that were learned before, to be used as they are; or the columns to learn. By
         default all but those of the bag and the label.
     keep : list of column names
-        Columns to learn from even if they give the truth away. Others are refused if the numbers
-        of their values meet the class counts exactly, in 5 bags of 5 rows or more with differing
-        proportions, and warned of if they nearly do.
+        Columns to learn from even if they give the truth away or are the bag's own proportions.
+        Others are refused if the numbers of their values meet the class counts exactly, in 5 bags
+        of 5 rows or more with differing proportions, and warned of if they nearly do. They are left
+        out if they are the shares or counts of a class in every bag, and warned of if they are
+        constant within every bag in another way.
     store : path, optional
         A new folder for the encoded rows. By default they stay in memory if they take no more than
         1 GiB, and otherwise go into a temporary folder, which is removed when they are not used
@@ -253,9 +256,20 @@ class _Reading:
         placed, how = Placed(ids, scan.bags.all_rows), {"counts": counts, "normalize": normalize}
         return put(self.source, placed, table, classes=self.classes, truth=truth, **how)
 
-    def _encode(self, bags: Bags, columns: Columns, train: NDArray[np.bool_] | None) -> Bags:
-        """Read the table once more, and write its rows into arrays."""
-        source, scan, unseen, read = self.source, self.scan, Unseen(), 0
+    def _encode(
+        self,
+        bags: Bags,
+        columns: Columns,
+        train: NDArray[np.bool_] | None,
+        *,
+        settled: bool = False,
+    ) -> Bags:
+        """Read the table once more, and write its rows into arrays.
+
+        If columns are left out for what they hold, all is read and written again without them: the
+        arrays may be files larger than memory. Then it is `settled` which are left out.
+        """
+        source, scan, unseen, read, left_out = self.source, self.scan, Unseen(), 0, list[str]()
         log.info("%s: encoding %s", source.source, count(scan.n_rows, "row"))
         wanted = {
             "numbers": ((scan.n_rows, columns.n_numbers), np.float32),
@@ -284,12 +298,18 @@ class _Reading:
             numbers, codes = store.finish()
             whole = bags.with_rows((numbers, codes) if columns.categories else numbers, columns)
             if self.columns is None:
+                learned = whole if train is None else whole[train]
                 with naming(source.source):
-                    check_for_truth(whole if train is None else whole[train], self.keep)
+                    left_out = [] if settled else check_constants(learned, self.keep)
+                    if not left_out:
+                        check_for_truth(learned, self.keep)
         except BaseException:
             store.remove()
             raise
-        return whole
+        if not left_out:
+            return whole
+        store.remove()
+        return self._encode(bags, columns.without(left_out), train, settled=True)
 
 
 def _choose_columns(

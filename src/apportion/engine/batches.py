@@ -50,6 +50,7 @@ class Step:
     position: Tensor  # (b,) which instances: positions in `Bags.index`
     progress: float
     proportions: Tensor | None = None  # (k, C) of the step's bags
+    sizes: Tensor | None = None  # (k,) of the step's bags, in float32
     bag: Tensor | None = None  # (b,) the bag of each instance, as a row of `proportions`
     weight: Tensor | None = None  # (b,) one over the size of that bag
     x: Parts | None = None  # their rows, where they go through the network in one pass
@@ -109,6 +110,7 @@ class Instances:
             bag = self._here(np.repeat(within, sizes))
             weight = self._here(np.repeat(1 / sizes, sizes).astype(np.float32))
             proportions = self.proportions[self._here(order)].float()
+            sizes_here = self._here(sizes.astype(np.float32))
         spans, often = list(pairwise(ends)), Counter(shapes)
         one_pass = [n <= config.instances_per_pass for n, _ in shapes]
         x = self.feed.batches(self.bags.index[position], compress(spans, one_pass))
@@ -124,6 +126,7 @@ class Instances:
                 step = replace(
                     step,
                     proportions=proportions[cuts[s] : cuts[s + 1]],
+                    sizes=sizes_here[cuts[s] : cuts[s + 1]],
                     bag=bag[first:end],
                     weight=weight[first:end],
                 )

@@ -31,7 +31,7 @@ class CapturedStep:
 
     def __init__(self, take: Callable[[Step], Tensor], like: Step) -> None:
         assert like.x is not None
-        names = ("position", "proportions", "bag", "weight")
+        names = ("position", "proportions", "sizes", "bag", "weight")
         given = {name: t for name in names if (t := getattr(like, name)) is not None}
         own: dict[str, Any] = {name: tensor.clone() for name, tensor in given.items()}
         self.step = replace(like, x=tuple(part.clone() for part in like.x), **own)
@@ -54,7 +54,7 @@ class CapturedStep:
 
 def _tensors(step: Step) -> list[Tensor]:
     assert step.x is not None
-    given = (step.position, step.proportions, step.bag, step.weight, *step.x)
+    given = (step.position, step.proportions, step.sizes, step.bag, step.weight, *step.x)
     return [tensor for tensor in given if tensor is not None]
 
 

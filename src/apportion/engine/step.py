@@ -1,10 +1,11 @@
 r"""One optimiser step: in one pass through the network, or piece by piece where that is too large.
 
 A method's loss is a mean over instances plus a mean over bags of a function of each bag's mean
-confidence, :math:`\ell(m)` with :math:`m = \sum_j \mathrm{conf}(x_j) / |B|`. Pieces of a mean over
-instances simply add up. For the other part a first pass without gradients finds m; then
+moments, :math:`\ell(m)` with :math:`m = \sum_j \phi(\mathrm{conf}(x_j)) / |B|`, where φ is the
+confidence itself unless the method says otherwise. Pieces of a mean over instances simply add up.
+For the other part a first pass without gradients finds m; then
 
-.. math:: \nabla \ell(m) = \sum_j \nabla \langle \ell'(m), \mathrm{conf}(x_j) / |B| \rangle
+.. math:: \nabla \ell(m) = \sum_j \nabla \langle \ell'(m), \phi(\mathrm{conf}(x_j)) / |B| \rangle
 
 with :math:`\ell'(m)` held fixed, which again adds up over pieces. Both passes cut the same pieces
 and draw the same random numbers, so the gradient is that of a single pass (but for BatchNorm, which
@@ -49,8 +50,11 @@ class Losses(Protocol):
     def instance_loss(self, net: nn.Module, batch: Batch, logits: Tensor) -> Tensor | None:
         """Return the mean over the batch's instances."""
 
-    def bag_loss(self, mean_confidence: Tensor, proportions: Tensor) -> Tensor | None:
-        """Return the mean over bags (k, C)."""
+    def moments(self, confidence: Tensor) -> Tensor:
+        """Return the numbers (b, F) of each instance whose means over bags `bag_loss` takes."""
+
+    def bag_loss(self, means: Tensor, proportions: Tensor, sizes: Tensor) -> Tensor | None:
+        """Return the mean over bags: of their mean moments (k, F), proportions and sizes."""
 
 
 class Stepper:
@@ -156,8 +160,7 @@ class Stepper:
         batch, logits = self._forward(step, piece, x)
         parts = [self.losses.instance_loss(self.net, batch, logits)]
         if step.proportions is not None:
-            means = _sums(step, piece, logits)
-            parts.append(self.losses.bag_loss(means, step.proportions))
+            parts.append(self._bag_loss(step, self._sums(step, piece, logits)))
         given = [part for part in parts if part is not None]
         if not given:
             raise ConfigError(
@@ -173,14 +176,16 @@ class Stepper:
         seed = 1 + int(torch.randint(2**62, ()))
         loss, slope = torch.zeros((), device=self.instances.device), None
         if step.proportions is not None:
-            means = torch.zeros_like(step.proportions)
+            means: Tensor | None = None
             with torch.no_grad(), frozen_statistics(self.net):
                 for i, (piece, x) in enumerate(self.instances.pieces(step, self.most)):
                     self._reseed(seed + i)
-                    means += _sums(step, piece, self._forward(step, piece, x)[1])
+                    sums = self._sums(step, piece, self._forward(step, piece, x)[1])
+                    means = sums if means is None else means.add_(sums)
+            assert means is not None
             torch.clear_autocast_cache()  # its weights know no gradients in older torch
             means.requires_grad_()
-            if (bag_loss := self.losses.bag_loss(means, step.proportions)) is not None:
+            if (bag_loss := self._bag_loss(step, means)) is not None:
                 (slope,) = torch.autograd.grad(bag_loss, means)
                 loss += bag_loss.detach()
         for i, (piece, x) in enumerate(self.instances.pieces(step, self.most)):
@@ -191,7 +196,7 @@ class Stepper:
                 part = part + instance_loss * (len(batch.position) / len(step.position))
                 loss += part.detach()
             if slope is not None:
-                part = part + (slope * _sums(step, piece, logits)).sum()
+                part = part + (slope * self._sums(step, piece, logits)).sum()
             torch.autograd.backward(part)
         self._reseed(seed - 1)
         return loss
@@ -201,18 +206,23 @@ class Stepper:
         batch = Batch(changed, step.position[piece], self.progress)
         return batch, self.net(*batch.x).float()
 
+    def _sums(self, step: Step, piece: slice, logits: Tensor) -> Tensor:
+        """Compute what a piece adds to the mean moments of each bag of the step."""
+        assert step.sizes is not None
+        assert step.bag is not None
+        assert step.weight is not None
+        shares = self.losses.moments(logits.softmax(dim=1)) * step.weight[piece, None]
+        sums = shares.new_zeros(len(step.sizes), shares.shape[1])
+        return sums.index_add(0, step.bag[piece], shares)
+
+    def _bag_loss(self, step: Step, means: Tensor) -> Tensor | None:
+        assert step.proportions is not None
+        assert step.sizes is not None
+        return self.losses.bag_loss(means, step.proportions, step.sizes)
+
     def _reseed(self, seed: int) -> None:
         for device in {torch.device("cpu"), self.instances.device}:
             global_generator(device).manual_seed(seed)
-
-
-def _sums(step: Step, piece: slice, logits: Tensor) -> Tensor:
-    """Compute what a piece adds to the mean confidence of each bag of the step."""
-    assert step.proportions is not None
-    assert step.bag is not None
-    assert step.weight is not None
-    shares = logits.softmax(dim=1) * step.weight[piece, None]
-    return torch.zeros_like(step.proportions).index_add(0, step.bag[piece], shares)
 
 
 @contextmanager

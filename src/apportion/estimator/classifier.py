@@ -37,6 +37,8 @@ from apportion.data.giveaways import check_for_truth
 from apportion.errors import ConfigError, Words
 from apportion.estimator.file import load_estimator, save_estimator
 from apportion.estimator.inputs import encode_rows, n_rows_of, read_rows
+from apportion.estimator.learning import check_settings, plan_for, trains_otherwise
+from apportion.estimator.learning import train as train_otherwise
 from apportion.estimator.targets import has_rows_of_proportions, in_order, read_targets
 from apportion.labels.assign import likeliest_labels
 from apportion.methods.base import Method
@@ -44,7 +46,7 @@ from apportion.methods.registry import method_named
 from apportion.metrics import bag_means, proportion_error
 from apportion.model.model import Model, describe_parts
 from apportion.nets.build import build_net
-from apportion.plan import METHOD, Plan, check_share, held_out_share, make_plan
+from apportion.plan import METHOD, Choice, check_share, held_out_share, make_plan
 from apportion.training.fit import fit
 from apportion.training.progress import announce
 
@@ -52,7 +54,7 @@ __all__ = ["LLPClassifier"]
 
 log = logging.getLogger("apportion")
 
-Untrained = str | nn.Module | Callable[[Bags], nn.Module]
+Untrained = str | nn.Module | Callable[[Bags], nn.Module] | Any
 # Parameters that are options of `TrainConfig`.
 OPTIONS = ("epochs", "batch_size", "learning_rate", "weight_decay", "device")
 
@@ -64,31 +66,45 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     method : str or Method, optional
         A name from `apportion.METHODS`, or settings such as ``FPL(first="decide")``. By default
-        `plan_` decides: "fpl".
+        `plan_` decides: "fpl". "linear", "mean-map" and "ridge" fit a linear model of a table in
+        seconds (see `apportion.labels.linear`), and ignore eta, epochs and what else is for nets.
+        "auto" averages several small nets of a table (see `apportion.auto`), and says what to
+        expect of them; epochs and what else is for nets are then options of each.
+        With a learner None stands for soft labels, and "fpl" is the only name.
     eta : float, optional
         The perturbation of the methods that decide pseudo labels; by default 5 · epochs / 400.
     epochs : int, optional
         How often every instance is used. By default `plan_` decides: 100, fewer for large data.
-    model : "mlp", "conv1d", "resnet18", nn.Module, or callable, optional
+        With a learner, the number of rounds in which it is fitted and gets new labels: by default
+        6 with soft labels and 15 with "fpl".
+    model : "mlp", "conv1d", "resnet18", nn.Module, callable, or learner, optional
         What is trained. A name builds a net for the data, with its preprocessing, and by default
         the data decide which; an nn.Module is copied and trained as it is; a callable is called
         with the training `Bags` and returns one. An nn.Module of yours gets the columns of a table
-        as float32, and other instances as they are stored, and returns one logit per class.
+        as float32, and other instances as they are stored, and returns one logit per class. A
+        learner is any classifier of scikit-learn's kind with `predict_proba`, untrained, such as
+        ``HistGradientBoostingClassifier()``: `apportion.learners.alternate` fits clones of it to
+        the rows of a table.
     batch_size : int, optional
         Instances per step. By default `plan_` decides: a hundredth of them, from 32 to 1024.
     learning_rate, weight_decay : float, optional
         Those of AdamW; by default 0.001 and 0.1.
     validation_fraction : float, optional
         The share of the bags that is held out, whole, to select the best epoch. By default a
-        tenth, or none if that is fewer than five bags; the last epoch is then taken.
+        tenth, or none if that is fewer than five bags; the last epoch is then taken. Learners and
+        linear models select nothing: by default they learn from all bags, and with a fraction the
+        last record of `history_` has the errors of the bags that are held out.
     keep : list of column names, optional
-        Columns of X to learn from even if they give the truth away; those of an array are "0", "1"
-        and so on. Others are refused if the numbers of their values meet the class counts exactly,
-        in 5 bags of 5 rows or more with differing proportions, and warned of if they nearly do.
+        Columns of X to learn from even if they give the truth away or are the bag's own
+        proportions; those of an array are "0", "1" and so on. Others are refused if the numbers of
+        their values meet the class counts exactly, in 5 bags of 5 rows or more with differing
+        proportions, and warned of if they nearly do. They are left out if they are the shares or
+        counts of a class in every bag: rows to predict need not have them. If they are constant
+        within every bag in another way, they are warned of.
     random_state : int, RandomState or None
         Determines held-out bags, weights, and everything else that is random.
     device : str
-        "auto" takes a CUDA device if there is one.
+        "auto" takes a CUDA device if there is one. Learners compute on the CPU.
     verbose : bool, optional
         Whether to show a progress bar; by default on a terminal.
 
@@ -97,15 +113,17 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     classes_ : ndarray of shape (n_classes,)
         In the order of the columns of `predict_proba`.
     model_ : Model
-        The trained net with its columns and classes: what can be saved and deployed.
-    plan_ : Plan
+        The trained net or learner with its columns and classes: what can be saved and deployed.
+    plan_ : Plan, LearnerPlan or LinearPlan
         What was decided from the data, with reasons.
     history_ : History
-        The record of every epoch: ``history_["loss"]``.
+        The record of every epoch, ``history_["loss"]``, or of every round of a learner,
+        ``history_["proportion_error"]``.
     pseudo_labels_ : ndarray of shape (n_rows,), or None
         The last labels of the rows trained on, which meet the counts of every bag. Rows of held-out
         bags have those that the final model gives them under their counts. For `Bags` there is one
-        per instance, in the order of their `index`. None if the method decides no labels.
+        per instance, in the order of their `index`. None if the method decides no labels. With a
+        learner, all are those that the final model gives them under their counts.
     n_features_in_, feature_names_in_
         As in all of scikit-learn.
     """
@@ -170,44 +188,58 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def _fit(self, X: Any, y: Any, bags: Any, proportions: Any) -> None:
-        seed, method = _seed(self.random_state), self._method()
+        seed, by_fit = _seed(self.random_state), not trains_otherwise(self)
+        self._check_settings()
         rows = read_rows(self, X, reset=True)
         whole = _known(X, rows, y, bags, proportions)
         self.classes_ = class_array(whole.classes)
         check_share(self.validation_fraction, "validation_fraction")
-        share = held_out_share(whole.n_bags, self.validation_fraction)
+        asked = self.validation_fraction
+        share = held_out_share(whole.n_bags, asked) if by_fit else plan_for(self).validation
         train, valid = whole, None
         if share.value:
             train, valid, overlap = whole.split(share.value, seed=seed)
             if overlap.shared_rows:
                 log.warning("%s", overlap)
         if not isinstance(X, Bags):  # columns are those of the training rows
-            x, columns = encode_rows(rows, train.index)
+            x, columns = encode_rows(rows, train, self.keep or ())
             whole, train = whole.with_rows(x, columns), train.with_rows(x, columns)
             valid = None if valid is None else valid.with_rows(x, columns)
             check_for_truth(train, self.keep or (), _leave_out)
+        told = (
+            f"Learning {whole.n_classes} classes from {whole.n_bags:,} bags of "
+            f"{whole.n_instances:,} instances in all."
+        )
+        if by_fit:
+            self._train_net(train, valid, share, seed, told)
+        else:
+            self.plan_: Any = plan_for(self, train)
+            announce(f"{told}\n{self.plan_}", self.verbose)
+            self.model_, self.history_ = train_otherwise(self, train, valid, seed)
+        self.pseudo_labels_ = self._pseudo_labels(whole, valid, isinstance(X, Bags))
+
+    def _train_net(
+        self, train: Bags, valid: Bags | None, share: Choice, seed: int, told: str
+    ) -> None:
+        method = self._method()
         options = {name: getattr(self, name) for name in OPTIONS} | {"seed": seed}
         given = {name: value for name, value in options.items() if value is not None}
         named = self.method if isinstance(self.method, str | None) else type(method).__name__
         net, name = self._net(train, seed)
-        self.plan_: Plan = make_plan(train, validation=share, net=name, method=named, options=given)
-        net = net if net is not None else build_net(self.plan_.net.value, train, seed=seed)
-        config = self.plan_.config(given)
-        announce(
-            f"Learning {whole.n_classes} classes from {whole.n_bags:,} bags of "
-            f"{whole.n_instances:,} instances in all.\n{self.plan_}",
-            self.verbose,
-        )
+        plan = make_plan(train, validation=share, net=name, method=named, options=given)
+        self.plan_ = plan
+        net = net if net is not None else build_net(plan.net.value, train, seed=seed)
+        config = plan.config(given)
+        announce(f"{told}\n{plan}", self.verbose)
         self.history_ = fit(net, train, valid, method=method, config=config, progress=self.verbose)
         self.model_ = Model(
             net,
-            classes=whole.classes,
+            classes=train.classes,
             parts=describe_parts(train),
             columns=train.columns,
             epoch=self.history_.selected["epoch"],
             device=self.device,
         )
-        self.pseudo_labels_ = self._pseudo_labels(whole, valid, isinstance(X, Bags))
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Return the probability of every class for every row, in the order of `classes_`."""
@@ -293,6 +325,9 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     # ------------------------------------------------------------------------------- settings
 
+    def _check_settings(self) -> None:
+        check_settings(self) if trains_otherwise(self) else self._method()
+
     def _method(self) -> Method:
         method = method_named(METHOD if self.method is None else self.method)
         if self.eta is None:
@@ -315,8 +350,8 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if isinstance(self.model, type) or not callable(self.model):
             raise ConfigError(
                 f"model is {self.model!r}.",
-                "Pass 'mlp', 'conv1d' or 'resnet18', an nn.Module, or a function that makes one "
-                "for the training bags.",
+                "Pass 'mlp', 'conv1d' or 'resnet18', an nn.Module, a function that makes one for "
+                "the training bags, or a classifier of scikit-learn, untrained.",
             )
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)

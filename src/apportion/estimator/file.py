@@ -16,6 +16,7 @@ from apportion.bags.names import class_array
 from apportion.config import TrainConfig
 from apportion.errors import ConfigError, RunError, must_be
 from apportion.methods.registry import describe, method_from
+from apportion.model.learner import LearnerNet
 from apportion.model.model import Model
 from apportion.nets.build import NETS
 from apportion.nets.recipe import check_name
@@ -58,7 +59,9 @@ def load_estimator(
         parameters = _read_parameters(own["parameters"])
         _check_parameters(parameters)
         estimator.set_params(**parameters)
-        estimator._method()  # checks method and eta
+        if isinstance(model.net, LearnerNet):
+            estimator.model = model.net.ensemble.learner
+        estimator._check_settings()
         n_epochs, best = len(own["records"]), own["best_epoch"]
         check_records(path, own["records"], RESTORE)
         if not (best is None or (type(best) is int and 1 <= best <= n_epochs)):
@@ -94,9 +97,9 @@ def _saved(path: Path, model: Model, *, last: bool) -> dict[str, Any]:
     records = Run(path).records() if path.is_dir() else []
     records = records[: model.epoch] if last else records  # the log may be ahead of the checkpoint
     names = None if model.columns is None else list(model.columns.names)
-    recipe = getattr(model.net, "recipe", None)
+    name = (getattr(model.net, "recipe", None) or {}).get("net")
     return {
-        "parameters": {} if recipe is None else {"model": recipe["net"]},
+        "parameters": {"model": name} if name in NETS else {},
         "records": records,
         "best_epoch": None if last or "valid_error" not in (records or [{}])[-1] else model.epoch,
         "n_features_in": None if names is None else len(names),
@@ -115,7 +118,7 @@ def _parameters(estimator: Any) -> dict[str, Any]:
     }
     if given["keep"] is not None:
         found["keep"] = list(map(str, given["keep"]))
-    if "method" not in found:
+    if "method" not in found:  # then it is settings of one's own
         settings = describe(given["method"])
         if _again(settings) != (type(given["method"]), settings):
             log.warning("The method %r cannot be stored in a file.", given["method"])

@@ -5,20 +5,23 @@ They come as arrays of any shape, as data frames, as tuples of arrays, or in `Ba
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from sklearn.utils.validation import validate_data
 
 from apportion.bags.bags import Bags
 from apportion.bags.checks import check_unmasked
 from apportion.bags.columns import Columns
+from apportion.data.constants import check_constants
 from apportion.data.encoding import encode, learn_columns
 from apportion.data.pieces import distinct_names
 
 __all__ = ["encode_rows", "n_rows_of", "read_rows"]
+
+LEAVE_OUT = "Leave such columns out of X."
 
 
 def n_rows_of(x: Any) -> int:
@@ -56,6 +59,7 @@ def read_rows(estimator: Any, X: Any, *, reset: bool) -> Any:
     if frame:
         _check_frame(X)
     if frame and len(X) and X.shape[1]:
+        X = X if reset else _filled(estimator, X)
         validate_data(estimator, X, reset=reset, skip_check_array=True)
         return X
     given = validate_data(
@@ -66,17 +70,37 @@ def read_rows(estimator: Any, X: Any, *, reset: bool) -> Any:
         ensure_all_finite="allow-nan",
         dtype="numeric",
     )
-    if given.ndim != 2 or not reset:
-        return given
-    return pd.DataFrame(given, columns=list(map(str, range(given.shape[1]))), copy=False)
+    learned = None if reset else estimator.model_.columns
+    if given.ndim != 2 or (not reset and (learned is None or len(learned.names) == given.shape[1])):
+        return given  # by position
+    names = map(str, getattr(estimator, "feature_names_in_", range(given.shape[1])))
+    return pd.DataFrame(given, columns=list(names), copy=False)
 
 
-def encode_rows(rows: Any, training: NDArray[np.int64]) -> tuple[Any, Columns | None]:
-    """Return rows as training takes them; columns of a table are learned from training rows."""
+def encode_rows(rows: Any, train: Bags, keep: Collection[str]) -> tuple[Any, Columns | None]:
+    """Return rows as training takes them; columns of a table are learned from the training bags.
+
+    Columns of the bag's own proportions are left out, except those to keep.
+    """
     if not isinstance(rows, pd.DataFrame):
         return rows, None
-    columns = learn_columns(rows.iloc[np.unique(training)])
-    return encode(columns, rows, warn=False), columns
+    columns = learn_columns(rows.iloc[np.unique(train.index)])
+    x = encode(columns, rows, warn=False)
+    left_out = check_constants(train.with_rows(x, columns), keep, remedy=LEAVE_OUT)
+    if left_out:
+        columns = columns.without(left_out)
+        x = encode(columns, rows, warn=False)
+    return x, columns
+
+
+def _filled(estimator: Any, frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a frame with empty columns for those that were left out: rows need not have them."""
+    learned = estimator.model_.columns.names
+    frame = frame.copy(deep=False)
+    for place, name in enumerate(getattr(estimator, "feature_names_in_", ())):
+        if name not in learned and name not in frame.columns and place <= frame.shape[1]:
+            frame.insert(place, name, np.nan)
+    return frame
 
 
 def _check_frame(frame: pd.DataFrame) -> None:

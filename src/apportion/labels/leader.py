@@ -46,7 +46,7 @@ from apportion.bags.bags import Bags
 from apportion.config import MOST_THREADS
 from apportion.errors import DataError, RunError, must_be
 from apportion.labels.assign import assign
-from apportion.labels.start import checked_labels, random_labels
+from apportion.labels.start import LINEAR_STARTS, checked_labels, first_labels
 from apportion.metrics import accuracy
 from apportion.plan import available_cores
 from apportion.randomness import Purpose, generator
@@ -70,7 +70,7 @@ SHORT = 32  # classes; over so few numbers per row numpy reduces column by colum
 Floats = NDArray[Any]
 Ints = NDArray[np.int64]
 Unlikelihood = Literal["relative", "plain"]
-First = Literal["random", "decide"] | ArrayLike
+First = Literal["random", "decide", "linear", "mean-map"] | ArrayLike
 
 
 # -------------------------------------------------------------------------------------- equations
@@ -189,7 +189,8 @@ class Leader:
     Parameters
     ----------
     bags : Bags
-        Their counts, sizes and classes are used; `x` is not, and may be None.
+        Their counts, sizes and classes are used; `x` is by linear first labels alone, and may be
+        None otherwise.
     eta : float
         The rate η of the perturbation. Unlikelihoods add up over the epochs while the perturbation
         does not, so it should grow with them: 5 · epochs / 400 is the paper's 5 at 400.
@@ -197,16 +198,19 @@ class Leader:
         Eq. 2 or Eq. 8.
     accumulate : bool
         Whether to decide by the sum over all epochs, or by the last one alone.
-    first : "random", "decide", or labels (N,)
+    first : "random", "decide", "linear", "mean-map", or labels (N,)
         The labels before the first decision. "random" is a random permutation of each bag's counts;
         "decide" is the same, to be replaced before any training by a decision from the untrained
-        learner's confidences, which then counts as epoch 0; labels of the caller are positions in
+        learner's confidences, which then counts as epoch 0; "linear" and "mean-map" are the most
+        likely labels by the linear model of that name (`apportion.labels.linear`), fitted to the
+        rows of `bags`, which must be those of a table; labels of the caller are positions in
         `Bags.classes`, in the order of `Bags.index`, and meet the counts.
     seed : int
         The first labels and the perturbation follow from it.
     first_position : int
         Where the instances begin among all, if these are only some of the bags: leaders of
-        consecutive shards then decide what one leader of all bags decides.
+        consecutive shards then decide what one leader of all bags decides. Linear first labels
+        follow from the bags of the shard alone: fit them to all bags, and pass each its own.
     threads : int, optional
         How many threads to use: by default one per available core. The labels do not depend on it.
 
@@ -251,13 +255,8 @@ class Leader:
         self.bags, self.eta, self.accumulate = bags, float(eta), accumulate
         self.unlikelihood: Callable[[Floats, Ints], Floats] = UNLIKELIHOODS[unlikelihood]
         self.seed, self.first_position, self.threads = seed, first_position, threads
-        drawn = isinstance(first, str)
-        self.decides_first = drawn and first == "decide"
-        self.labels: Ints = (
-            random_labels(bags, seed, first_position)  # Y[1]
-            if drawn
-            else checked_labels(first, bags, "the first labels")
-        )
+        self.decides_first = isinstance(first, str) and first == "decide"
+        self.labels: Ints = first_labels(first, bags, seed, first_position)  # Y[1]
         self.total = np.zeros((bags.n_instances, bags.n_classes), np.float32)  # Σ L[1..t]
         self.played = 0.0  # Σ of the unlikelihood of the labels played
         self.decisions = 0
@@ -400,8 +399,8 @@ def check_settings(eta: float, unlikelihood: str, first: First) -> None:
         raise must_be("eta", "a number ≥ 0", eta)
     if unlikelihood not in [*UNLIKELIHOODS]:
         raise must_be("unlikelihood", " or ".join(map(repr, UNLIKELIHOODS)), unlikelihood)
-    if isinstance(first, str) and first not in ("random", "decide"):
-        raise must_be("first", "'random', 'decide' or an array of labels", first)
+    if isinstance(first, str) and first not in (names := ("random", "decide", *LINEAR_STARTS)):
+        raise must_be("first", f"{', '.join(map(repr, names))} or an array of labels", first)
 
 
 def _cut(n: int, first: int, size: int) -> Iterator[tuple[int, int]]:

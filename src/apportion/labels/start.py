@@ -1,6 +1,11 @@
-"""First labels: those of a leader before its first decision."""
+"""First labels: those of a leader before its first decision.
+
+They are random, or the most likely ones of a linear model of the bags' own rows, or the caller's.
+"""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -8,11 +13,36 @@ from numpy.typing import ArrayLike, NDArray
 from apportion.bags.bags import Bags
 from apportion.bags.counts import count_labels
 from apportion.errors import BagError
+from apportion.labels.assign import likeliest_labels
+from apportion.labels.linear import fit_linear, fit_mean_map
 from apportion.randomness import Purpose, generator
 
-__all__ = ["checked_labels", "random_labels"]
+__all__ = ["LINEAR_STARTS", "checked_labels", "first_labels", "linear_confidence", "random_labels"]
 
 Ints = NDArray[np.int64]
+LINEAR_STARTS = {"linear": fit_linear, "mean-map": fit_mean_map}
+
+
+def first_labels(first: Any, bags: Bags, seed: int, first_position: int = 0) -> Ints:
+    """Return the first labels (N,): "random", "linear", "mean-map", or the caller's, checked.
+
+    Examples
+    --------
+    >>> x = np.array([[0.0], [1.0], [2.0], [3.0], [1.0], [2.0]])
+    >>> bags = Bags.from_rows(x, list("aabbcc"), {"a": [1, 0], "b": [0, 1], "c": [0.5, 0.5]})
+    >>> first_labels("linear", bags, seed=0)
+    array([0, 0, 1, 1, 0, 1])
+    """
+    if not isinstance(first, str):
+        return checked_labels(first, bags, "the first labels")
+    if first in LINEAR_STARTS:
+        return likeliest_labels(linear_confidence(first, bags, seed), bags)
+    return random_labels(bags, seed, first_position)
+
+
+def linear_confidence(name: str, bags: Bags, seed: int) -> NDArray[Any]:
+    """Return the confidences (N, C) of a linear model that is fitted to the rows of bags."""
+    return LINEAR_STARTS[name](bags, seed=seed).confidence(bags.x, bags.index)
 
 
 def random_labels(bags: Bags, seed: int, first_position: int = 0) -> Ints:

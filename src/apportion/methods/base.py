@@ -39,8 +39,20 @@ class Supervision:
         """
         return None
 
-    def bag_loss(self, mean_confidence: Tensor, proportions: Tensor) -> Tensor | None:
-        """Return the mean loss of bags (k, C), for methods whose unit is the bag."""
+    def moments(self, confidence: Tensor) -> Tensor:
+        """Return the numbers (b, F) of each instance whose means over bags `bag_loss` takes.
+
+        By default the confidences (b, C) themselves. A loss of bags that do not fit into memory is
+        a function of such means.
+        """
+        return confidence
+
+    def bag_loss(self, means: Tensor, proportions: Tensor, sizes: Tensor) -> Tensor | None:
+        """Return the mean loss of bags, for methods whose unit is the bag.
+
+        `means` (k, F) are those of `moments` in each bag, `proportions` (k, C) what is known of
+        it, and `sizes` (k,) the numbers of instances.
+        """
         return None
 
     def epoch_end(self, epoch: int, confidence: Tensor | None) -> dict[str, float]:

@@ -55,9 +55,18 @@ FORMS = {"cross-entropy": cross_entropy, "l1": l1, "squared": squared}
 
 @dataclass(frozen=True)
 class ProportionLoss:
-    """The proportion loss of whole bags: Eq. 7, or another form."""
+    """The proportion loss of whole bags: Eq. 7, or another form.
+
+    Parameters
+    ----------
+    form : "cross-entropy", "l1" or "squared"
+        How proportions are compared.
+    by_size : bool
+        Whether a bag counts by its size; in the paper all count alike.
+    """
 
     form: Literal["cross-entropy", "l1", "squared"] = "cross-entropy"
+    by_size: bool = False
 
     unit: ClassVar[Unit] = "bags"
 
@@ -68,15 +77,16 @@ class ProportionLoss:
 
     def start(self, bags: Bags, **run: object) -> Proportions:
         """Return the state of a run; there is nothing to resolve."""
-        return Proportions(self.form)
+        return Proportions(self.form, by_size=self.by_size)
 
 
 class Proportions(Supervision):
     """The proportions themselves supervise: there is no state."""
 
-    def __init__(self, form: str = "cross-entropy") -> None:
-        self.form = FORMS[form]
+    def __init__(self, form: str = "cross-entropy", *, by_size: bool = False) -> None:
+        self.form, self.by_size = FORMS[form], by_size
 
-    def bag_loss(self, mean_confidence: Tensor, proportions: Tensor) -> Tensor:
+    def bag_loss(self, means: Tensor, proportions: Tensor, sizes: Tensor) -> Tensor:
         """Return the mean over bags."""
-        return self.form(mean_confidence, proportions).mean()
+        losses = self.form(means, proportions)
+        return (losses * sizes / sizes.mean()).mean() if self.by_size else losses.mean()

@@ -11,7 +11,9 @@ import numpy as np
 
 from apportion.engine.batches import Unit
 from apportion.errors import ConfigError, must_be, suggestion
+from apportion.labels.linear import LINEAR_FITS
 from apportion.methods.base import Method
+from apportion.methods.count_likelihood import CountLikelihood
 from apportion.methods.pi_model import PiModel
 from apportion.methods.proportion_loss import ProportionLoss
 from apportion.methods.pseudo_labels import FPL
@@ -28,6 +30,7 @@ METHODS: dict[str, Method] = {
     "proportion-loss": ProportionLoss(),
     "pi-model": PiModel(),
     "llp-vat": LLPVAT(),
+    "count-likelihood": CountLikelihood(),
 }
 
 
@@ -44,6 +47,12 @@ def method_named(method: str | Method) -> Method:
             units = " or ".join(map(repr, get_args(Unit)))
             raise must_be(f"the unit of {type(method).__name__}", units, unit)
         return method
+    if method in (*LINEAR_FITS, "auto"):
+        what = "it averages several nets" if method == "auto" else "it fits a linear model"
+        raise ConfigError(
+            f"{method} is no method of fit, which trains one net: {what}.",
+            f"In Python: LLPClassifier(method={method!r}).",
+        )
     if method not in METHODS:
         raise ConfigError(f"there is no method {method!r}.", suggestion(method, METHODS))
     return METHODS[method]
@@ -58,7 +67,7 @@ def describe(method: Method) -> dict[str, Any]:
     Examples
     --------
     >>> describe(METHODS["proportion-loss"])
-    {'name': 'proportion-loss', 'form': 'cross-entropy'}
+    {'name': 'proportion-loss', 'form': 'cross-entropy', 'by_size': False}
     """
     own = type(method)
     names = (name for name, known in METHODS.items() if type(known) is own)

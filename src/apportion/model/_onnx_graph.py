@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from apportion import __version__
 from apportion.errors import RunError
+from apportion.nets.average import Average
 from apportion.nets.normalized import Normalized
 from apportion.nets.normalized import parts as net_parts
 from apportion.nets.resnet import ResNet
@@ -54,14 +55,15 @@ class Instances:
         if not self.names or self.dtypes[-1].kind not in ("iuf" if len(self.names) == 1 else "iu"):
             self.names = tuple(f"x{k}" for k in range(len(self.shapes)))
 
-        network = net_parts(net)[1]
-        signals = isinstance(network, ResNet) and isinstance(network.conv1, nn.Conv1d)
+        nets = net.nets if isinstance(net, Average) else [net]
+        networks = [net_parts(net)[1] for net in nets]
+        signals = all(isinstance(n, ResNet) and isinstance(n.conv1, nn.Conv1d) for n in networks)
         self.free = signals and self.names[0] == "frames"  # whether any length will do
         self.scale: tuple[Any, Any] = (0.0, 1.0)
         self.codes: Any = 2 if columns is None else columns.codes  # 0 and 1: any embedding has them
-        if isinstance(net, Normalized):
-            self.scale = net.mean.cpu().numpy(), net.std.cpu().numpy()
-            if counts := (net.recipe or {}).get("categories"):
+        if isinstance(first := nets[0], Normalized):
+            self.scale = first.mean.cpu().numpy(), first.std.cpu().numpy()
+            if counts := (first.recipe or {}).get("categories"):
                 self.codes = np.add(counts, 1)  # with one that is unknown
 
     def batch(self, size: int, length: int | None = None) -> tuple[Tensor, ...]:
@@ -162,34 +164,52 @@ def try_on(net: nn.Module, batch: tuple[Tensor, ...], n_classes: int) -> Referen
 
 def graph_of(net: nn.Module, instances: Instances) -> Any:
     """Return what a net, which may be changed, computes: a ModelProto."""
-    axes = [{0: torch.export.Dim.DYNAMIC} for _ in instances.names]
-    length = None
-    if instances.free:
-        net_parts(net)[1].maxpool = _FreePool()
-        axes[0][2] = torch.export.Dim.DYNAMIC
-        length = max(instances.shapes[0][-1], LONG_ENOUGH)
     try:
-        with torch.no_grad():
-            program = torch.export.export(
-                _Probabilities(net).eval(),
-                instances.batch(2, length),
-                dynamic_shapes=(tuple(axes),),
-                strict=False,
-            )
-            made: Any = torch.onnx.export(
-                program,
-                dynamo=True,
-                input_names=list(instances.names),
-                output_names=list(OUTPUTS),
-                verbose=False,
-            )
-        return made.model_proto
+        return _exported(net, instances)
     except Exception as error:
+        what, cause = _cause(net, instances, error)
         raise RunError(
-            f"torch cannot export the model: {brief(error)}",
+            f"torch cannot export {what}: {brief(cause)}",
             "Its forward must be tensor operations alone, for a batch of any size: x.shape[0] in "
             "place of len(x), and no branches on values.",
         ) from error
+
+
+def _cause(net: nn.Module, instances: Instances, error: Exception) -> tuple[str, Exception]:
+    """Return which net cannot be exported, of an average the first such one, and why."""
+    for name, member in net.named_modules():
+        if isinstance(net, Average) and any(member is one for one in net.nets):
+            try:
+                _exported(member, instances)
+            except Exception as own:  # noqa: BLE001 - whatever it is, it is told
+                return f"{name} of the average", own
+    return "the model", error
+
+
+def _exported(net: nn.Module, instances: Instances) -> Any:
+    axes = [{0: torch.export.Dim.DYNAMIC} for _ in instances.names]
+    length = None
+    if instances.free:
+        for module in net.modules():
+            if isinstance(module, ResNet):
+                module.maxpool = _FreePool()
+        axes[0][2] = torch.export.Dim.DYNAMIC
+        length = max(instances.shapes[0][-1], LONG_ENOUGH)
+    with torch.no_grad():
+        program = torch.export.export(
+            _Probabilities(net).eval(),
+            instances.batch(2, length),
+            dynamic_shapes=(tuple(axes),),
+            strict=False,
+        )
+        made: Any = torch.onnx.export(
+            program,
+            dynamo=True,
+            input_names=list(instances.names),
+            output_names=list(OUTPUTS),
+            verbose=False,
+        )
+    return made.model_proto
 
 
 def brief(error: Exception) -> str:

@@ -15,7 +15,9 @@ from torch import Tensor, nn
 
 from apportion.engine.feed import as_networks_take
 from apportion.errors import ApportionError, Option, RunError
+from apportion.model.learner import read_learner
 from apportion.nets.build import from_recipe
+from apportion.nets.recipe import groups_of
 from apportion.runs.header import columns_of
 from apportion.runs.run import Run
 from apportion.runs.tensors import check_tensors, is_finite
@@ -95,7 +97,10 @@ def check_header(path: Path, header: Mapping[str, Any], remedy: str) -> None:
 def net_for(
     path: Path, header: Mapping[str, Any], net: Net | None, weights: Mapping[str, Tensor]
 ) -> nn.Module:
-    """Return the net for the weights of a file, after a check that it is the one."""
+    """Return the net with the weights of a file, after a check that it is the one."""
+    recipe = header.get("recipe")
+    if net is None and isinstance(recipe, dict) and recipe.get("net") == "learner":
+        return read_learner(path, header, weights)
     made = _built(path, header, len(weights)) if net is None else _given(net)
     own = made.state_dict()
     masks = [name for name, value in own.items() if not value.is_meta and not is_finite(value)]
@@ -109,7 +114,9 @@ def net_for(
         else "Restore the file from a copy.",
         finite=[name for name in own if name not in masks],
     )
-    return from_recipe(header["recipe"]) if net is None else made
+    made = from_recipe(header["recipe"]) if net is None else made
+    made.load_state_dict(weights)
+    return made
 
 
 def _built(path: Path, header: Mapping[str, Any], n_weights: int) -> nn.Module:
@@ -122,9 +129,10 @@ def _built(path: Path, header: Mapping[str, Any], n_weights: int) -> nn.Module:
             "trained, or a function that makes one.",
         )
     try:
-        hidden = recipe.get("hidden") if isinstance(recipe, dict) else None
-        if isinstance(hidden, list) and len(hidden) > n_weights:
-            raise ValueError(f"{len(hidden):,} layers have {n_weights:,} weights")
+        nets = [net for group in groups_of(recipe) for net in group if isinstance(net, dict)]
+        hidden = [net["hidden"] for net in nets if isinstance(net.get("hidden"), list)]
+        if (layers := sum(map(len, hidden))) > n_weights:
+            raise ValueError(f"{layers:,} layers have {n_weights:,} weights")
         net = from_recipe(recipe, device="meta").eval()
         x = (torch.empty((1, *own["shape"]), dtype=getattr(torch, own["dtype"]), device="meta")
              for own in checked_parts(header["parts"]))  # fmt: skip

@@ -1,10 +1,11 @@
-"""`Model`: a trained net with its columns and classes. What users keep and deploy.
+"""`Model`: a trained net or learner with its columns and classes. What users keep and deploy.
 
 Every door makes one, and every door loads it: `fit(run=…)`, `LLPClassifier` and `apportion train`
 save the same file, a safetensors file whose tensors are the weights under their own names, so that
 ``net.load_state_dict(safetensors.torch.load_file(path))`` works too. Its header
 (`apportion.runs.header`) says what the classes are, what an instance is, how the columns of a table
-become numbers, and how to build the net again if it is one of this library.
+become numbers, and how to build the net again if it is one of this library. Trained learners are a
+net as well, `apportion.model.learner.LearnerNet`, whose bytes are one of the tensors.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from apportion.engine.inference import cut, fill_confidence, slices
 from apportion.errors import DataError, RunError
 from apportion.files import replacing
 from apportion.model._read import Net, check_header, checked_parts, model_of, net_for
+from apportion.model.learner import LearnerNet
 from apportion.nets.build import move_to
 from apportion.runs.header import columns_of, metadata, opened, seal
 
@@ -66,7 +68,8 @@ class Model:
     epoch : int, optional
         The epoch of the weights.
     device : str
-        Where to compute: "auto" takes a CUDA device if there is one.
+        Where to compute: "auto" takes a CUDA device if there is one. Learners always compute on the
+        CPU.
 
     Examples
     --------
@@ -116,12 +119,15 @@ class Model:
         return found[np.searchsorted(rows, bags.index)]
 
     def _confidence(self, parts: tuple[Any, ...]) -> NDArray[np.float64]:
-        device = device_for(self.device)
-        move_to(device, self.net)
         n = len(parts[0])
-        found = torch.empty(n, len(self.classes), dtype=torch.float64, device=device)
-        spans = cut(n, ROWS_PER_PASS)
-        fill_confidence(found, self.net, slices(parts, spans, device), spans)
+        if isinstance(self.net, LearnerNet):
+            found = torch.from_numpy(self.net.confidence(parts))
+        else:
+            device = device_for(self.device)
+            move_to(device, self.net)
+            found = torch.empty(n, len(self.classes), dtype=torch.float64, device=device)
+            spans = cut(n, ROWS_PER_PASS)
+            fill_confidence(found, self.net, slices(parts, spans, device), spans)
         bad = ~found.isfinite().all(dim=1)
         if bad.any():
             raise DataError(
@@ -261,7 +267,6 @@ class Model:
             weights = {name.removeprefix(before): file.get_tensor(name).clone() for name in names}
         check_header(path, header, remedy)
         made = net_for(path, header, net, weights)
-        made.load_state_dict(weights)
         about = {"columns": columns_of(header), "epoch": header["epoch"], "device": device}
         return cls(made.eval(), header["classes"], header["parts"], **about)
 
@@ -273,6 +278,7 @@ class Model:
 
     def __repr__(self) -> str:
         name = (getattr(self.net, "recipe", None) or {}).get("net", type(self.net).__name__)
+        name = self.net.name if isinstance(self.net, LearnerNet) else name
         return f"Model({name}, {len(self.classes)} classes)"
 
 

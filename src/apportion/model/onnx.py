@@ -47,6 +47,7 @@ from apportion.model._onnx_graph import (
     quiet,
     try_on,
 )
+from apportion.model.learner import LearnerNet
 
 if TYPE_CHECKING:
     from apportion.model.model import Model
@@ -79,12 +80,17 @@ def write_onnx(model: Model, path: str | os.PathLike[str], *, force: bool = Fals
     Raises
     ------
     RunError
-        If onnx is not installed, the net does not fit the parts or the classes, torch cannot
-        export it, the file is there or cannot be written, or it computes something else than the
-        net: probabilities that differ by more than 1e-5, or where a logit is above 10 by more
-        than a millionth of it.
+        If the model holds learners, onnx is not installed, the net does not fit the parts or the
+        classes, torch cannot export it, the file is there or cannot be written, or it computes
+        something else than the net: probabilities that differ by more than 1e-5, or where a logit
+        is above 10 by more than a millionth of it.
     """
     path = Path(path)
+    if isinstance(model.net, LearnerNet):
+        raise RunError(
+            f"a {model.net.name} cannot be written as ONNX: only nets can.",
+            "Train a net, or a linear model by the method 'linear'; or predict with Model.load.",
+        )
     if not path.parent.is_dir():
         raise RunError(
             f"{path.parent}, the folder of {path.name}, does not exist.",

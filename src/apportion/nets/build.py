@@ -26,10 +26,11 @@ import torch
 from torch import nn
 
 from apportion.bags.bags import Bags
+from apportion.nets.average import Average
 from apportion.nets.measure import measure
 from apportion.nets.mlp import mlp
 from apportion.nets.normalized import Normalized
-from apportion.nets.recipe import check_name, read_recipe, write_recipe
+from apportion.nets.recipe import check_name, groups_of, read_recipe, write_recipe
 from apportion.nets.resnet import ResNet, conv1d, resnet18
 
 __all__ = ["NETS", "build_net", "from_recipe", "move_to"]
@@ -70,8 +71,8 @@ def build_net(name: str, bags: Bags, *, seed: int = 0, **options: Any) -> Normal
     seed : int
         Decides the weights, to the bit. The caller's random state stays as it is.
     **options
-        Passed on: ``hidden`` and ``categories`` of `mlp`, ``stem`` of `resnet18`. By default the
-        categories are those of ``bags.columns``, or else of the largest codes in bags.
+        Passed on: ``hidden``, ``categories`` and ``skip`` of `mlp`, ``stem`` of `resnet18`. By
+        default the categories are those of ``bags.columns``, or else of the largest codes in bags.
 
     Returns
     -------
@@ -99,7 +100,7 @@ def build_net(name: str, bags: Bags, *, seed: int = 0, **options: Any) -> Normal
     return net
 
 
-def from_recipe(recipe: Mapping[str, Any], *, device: str = "cpu") -> Normalized:
+def from_recipe(recipe: Mapping[str, Any], *, device: str = "cpu") -> Normalized | Average:
     """Build a net as `build_net` did, but without the data and with untrained weights.
 
     Saved weights can then be loaded with ``load_state_dict``. JSON can store the recipe.
@@ -107,7 +108,7 @@ def from_recipe(recipe: Mapping[str, Any], *, device: str = "cpu") -> Normalized
     Parameters
     ----------
     recipe : mapping
-        The `recipe` of a net that `build_net` made.
+        The `recipe` of a net that `build_net` made, or of an `Average`.
     device : str
         Where to build it. On torch's device "meta" it takes no memory and has no weights, only
         their names, shapes and types.
@@ -121,6 +122,11 @@ def from_recipe(recipe: Mapping[str, Any], *, device: str = "cpu") -> Normalized
     >>> from_recipe(net.recipe).load_state_dict(net.state_dict())
     <All keys matched successfully>
     """
+    groups = [[_single(net, device) for net in group] for group in groups_of(recipe)]
+    return Average(groups) if recipe["net"] == "average" else groups[0][0]
+
+
+def _single(recipe: Any, device: str) -> Normalized:
     name, arguments, mean_shape, std_shape = read_recipe(recipe, NETS)
     with torch.random.fork_rng(devices=[]):
         with torch.device(device):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-__all__ = ["mlp"]
+__all__ = ["Shortcut", "mlp"]
 
 
 def mlp(
@@ -16,6 +16,7 @@ def mlp(
     *,
     hidden: Sequence[int] = (256,),
     categories: Sequence[int] | None = None,
+    skip: bool = False,
 ) -> nn.Sequential:
     """Build a perceptron with layers of `hidden` units, ReLU between them.
 
@@ -28,6 +29,8 @@ def mlp(
         codes each column has, including 0. The network sees the numbers and a 0
         or 1 for each category; it sees none for code 0, which is for missing and unknown values,
         and for codes that are too large.
+    skip : bool
+        Whether a linear layer leads from the inputs straight to the logits, beside the others.
 
     Examples
     --------
@@ -35,14 +38,40 @@ def mlp(
     torch.Size([2, 5])
     >>> mlp(1, 5, categories=[3, 4])(torch.zeros(2, 1), torch.tensor([[0, 3], [2, 1]])).shape
     torch.Size([2, 5])
+    >>> mlp(3, 2, hidden=[8], skip=True)[1]
+    Shortcut(
+      (linear): Linear(in_features=3, out_features=2, bias=True)
+      (deep): Sequential(
+        (0): Linear(in_features=3, out_features=8, bias=True)
+        (1): ReLU(inplace=True)
+        (2): Linear(in_features=8, out_features=2, bias=True)
+      )
+    )
     """
     width = features + sum(n - 1 for n in categories or ())
-    layers: list[nn.Module] = [nn.Flatten()]
+    layers: list[nn.Module] = []
+    before = width
     for size in hidden:
-        layers += [nn.Linear(width, size), nn.ReLU(inplace=True)]
-        width = size
-    layers.append(nn.Linear(width, classes))
+        layers += [nn.Linear(before, size), nn.ReLU(inplace=True)]
+        before = size
+    layers.append(nn.Linear(before, classes))
+    if skip:
+        layers = [Shortcut(nn.Linear(width, classes), nn.Sequential(*layers))]
+    layers.insert(0, nn.Flatten())
     return nn.Sequential(*layers) if categories is None else _Mixed(categories, layers)
+
+
+class Shortcut(nn.Module):
+    """The sum of a linear layer's logits and of a perceptron's."""
+
+    def __init__(self, linear: nn.Linear, deep: nn.Sequential) -> None:
+        super().__init__()
+        self.linear, self.deep = linear, deep
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the logits."""
+        logits: Tensor = self.linear(x) + self.deep(x)
+        return logits
 
 
 class _Mixed(nn.Sequential):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,10 @@ from apportion.nets.measure import MOST_CATEGORIES_IN_ALL
 Nets = Mapping[str, Callable[..., Any]]
 
 MOST_AXES = 8  # of an instance
+MOST_NETS = 64  # of an average
+SHARED = ("classes", "features", "categories", "channels", "masked")  # by the nets of an average
 REMEDY = "Pass the unchanged recipe of a net that build_net returned."
+AVERAGE = "It must be of groups of at least one net each."
 
 
 def check_name(name: str, nets: Nets) -> None:
@@ -62,6 +65,44 @@ def read_recipe(recipe: Any, nets: Nets) -> tuple[str, dict[str, Any], list[int]
     return name, entries, entries.pop("mean_shape"), entries.pop("std_shape")
 
 
+# ------------------------------------------------------------------------------------- averages
+
+
+def average_of(groups: Sequence[Sequence[Any]]) -> dict[str, Any]:
+    """Return the recipe of an average of nets, after a check that they can be averaged."""
+    recipe = {"net": "average", "groups": [list(group) for group in groups]}
+    nets = [net for group in groups_of(recipe) for net in group]
+    for key in SHARED:
+        found = [net[key] for net in nets if key in net]
+        if other := [value for value in found if value != found[0]]:
+            raise ConfigError(
+                f"{key} is {found[0]!r:.60} in one net of an average and {other[0]!r:.60} in "
+                "another.",
+                "Average nets of the same instances and classes.",
+            )
+    return recipe
+
+
+def groups_of(recipe: Any) -> list[list[Any]]:
+    """Return the recipes of an average's nets, group by group; of another net, its own alone.
+
+    The groups are checked, the recipes in them are not.
+    """
+    if not isinstance(recipe, Mapping) or recipe.get("net") != "average":
+        return [[recipe]]
+    groups: Any = recipe.get("groups")
+    if recipe.keys() != {"net", "groups"} or not isinstance(groups, list) or not groups:
+        raise ConfigError(f"{recipe!r:.60} is no recipe of an average.", AVERAGE)
+    for n, group in enumerate(groups, 1):
+        if not isinstance(group, list) or not group:
+            raise ConfigError(f"group {n} of an average is {group!r:.60}.", AVERAGE)
+        if any(isinstance(net, Mapping) and net.get("net") == "average" for net in group):
+            raise ConfigError(f"group {n} of an average holds an average.", "Average its nets.")
+    if (nets := sum(map(len, groups))) > MOST_NETS:
+        raise ConfigError(f"an average is of {nets:,} nets.", f"Average at most {MOST_NETS}.")
+    return groups
+
+
 def _whole(value: Any, least: int = 1) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and least <= value < 2**31
 
@@ -79,6 +120,7 @@ _ENTRIES: dict[str, Callable[[Any], bool]] = {
     "categories": lambda value: (
         value is None or (_all_whole(value) and sum(value) <= MOST_CATEGORIES_IN_ALL)
     ),
+    "skip": lambda value: isinstance(value, bool),
     "masked": lambda value: isinstance(value, bool),
     "stem": lambda value: value in ("imagenet", "cifar"),
     "mean_shape": lambda value: _all_whole(value, 0) and len(value) <= MOST_AXES,

@@ -106,13 +106,19 @@ def method_in_words(config: Any, *, brief: bool = False) -> str:
         return f"online pseudo labels (Follow the Perturbed Leader{strength}{form})"
     if name == "proportion-loss":
         return f"proportion loss ({method.get('form', 'cross-entropy')})"
-    known = {"pi-model": "Π-model with proportion loss", "llp-vat": "LLP-VAT"}
+    known = {
+        "pi-model": "Π-model with proportion loss",
+        "llp-vat": "LLP-VAT",
+        "count-likelihood": "likelihood of the counts",
+    }
     return known.get(name, name)
 
 
 def network_in_words(run: RunRead) -> str | None:
     """Name the network, if the run knows it."""
     name = run.config.get("model", {}).get("net") or run.recipe.get("net")
+    if groups := run.recipe.get("groups"):
+        return f"{name} of {count(sum(map(len, groups)), 'net')}"
     hidden = run.recipe.get("hidden") or []
     return f"{name} ({' → '.join(map(str, hidden))})" if name and hidden else name
 

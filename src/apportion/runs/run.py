@@ -306,6 +306,8 @@ def _problem(record: Any, epoch: int) -> str | None:
         measured = share or name == "loss" or name in seconds
         if name == "seconds" or value is None:
             continue
+        if name == "member" and isinstance(value, str):  # of an average
+            continue
         if not _is_number(value) or (measured and not math.isfinite(value)):
             return f"has {name} {value!r:.60}"
         if (share and not 0 <= value < 1.01) or (name in seconds and value < 0):  # rounding

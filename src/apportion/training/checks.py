@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,10 +10,25 @@ import torch
 from torch import Tensor, nn
 
 from apportion.bags.bags import Bags
+from apportion.bags.describe import separability_warning
 from apportion.config import TrainConfig
+from apportion.data.constants import check_constants
 from apportion.engine.batches import Instances
 from apportion.errors import BagError, ConfigError
 from apportion.nets.augment import augmented
+
+log = logging.getLogger("apportion")
+
+
+def warn_of_bags(train: Bags) -> None:
+    """Warn of bags that classes can barely be told apart from, and of columns that stand for bags.
+
+    Columns of a table were warned of when it was read.
+    """
+    if said := separability_warning(train):
+        log.warning("%s", said)
+    if train.columns is None:
+        check_constants(train, remedy="Leave such columns out of x.", leave_out=False)
 
 
 def check_types(net: Any, config: Any, train: Any, valid: Any, test: Any) -> None:

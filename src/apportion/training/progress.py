@@ -22,6 +22,7 @@ ROOM_FOR_BARS = 56  # columns of a terminal: the bar, the epochs, the time left
 SHOWN = {
     "loss": ("loss", "{:.4f}"),
     "valid_error": ("validation error", "{:.4f}"),
+    "proportion_error": ("proportion error", "{:.4f}"),
     "changed": ("labels changed", "{:.1%}"),
     "regret": ("regret", "{:.4f}"),
     "label_accuracy": ("label accuracy", "{:.1%}"),
@@ -38,7 +39,7 @@ def brief(record: Mapping[str, Any]) -> str:
     >>> brief({"epoch": 7, "loss": 0.5, "changed": 0.125, "regret": 0.1, "seconds": {"train": 1.5}})
     'loss 0.5000 · labels changed 12.5%'
     """
-    return " · ".join(_shown(record, ("loss", "valid_error", "changed")))
+    return " · ".join(_shown(record, ("loss", "valid_error", "proportion_error", "changed")))
 
 
 def readable(record: Mapping[str, Any], epochs: int) -> str:

@@ -21,7 +21,7 @@ from apportion.metrics import accuracy, proportion_error
 from apportion.nets.augment import augmented
 from apportion.nets.build import move_to
 from apportion.runs.evaluation import Evaluation
-from apportion.training.checks import check_batch, check_input
+from apportion.training.checks import check_batch, check_input, warn_of_bags
 from apportion.training.evaluate import evaluate
 from apportion.training.history import History
 from apportion.training.job import Job
@@ -112,7 +112,8 @@ class Session:
         return "compiled" if n_steps >= WORTH_COMPILING else "captured"
 
     def begin(self) -> None:
-        """Prepare the first epoch: log what is selected, and decide the first labels."""
+        """Prepare the first epoch: log what is to be known of it, and decide the first labels."""
+        warn_of_bags(self.train)
         if self.valid is None:
             log.info("No validation bags: nothing is selected, and the last model is kept.")
         if self.supervision.decides_first:

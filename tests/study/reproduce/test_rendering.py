@@ -34,6 +34,19 @@ def test_a_table_has_the_papers_numbers_ours_and_the_difference(tmp_path):
     }
 
 
+def test_a_method_that_the_paper_does_not_have_has_a_row_of_its_own(tmp_path):
+    file = small_paper(tmp_path / "p").folder / "table.toml"
+    text = file.read_text()
+    file.write_text(text.replace("\n[paper]", '\nown = ["greedy"]\n[paper]'))
+    paper = Paper(tmp_path / "p")
+    assert [cell.method for cell in paper.cells()].count("greedy") == 2
+    paper.add(line_of("greedy", 4, selected=12.5, last=11.0), {})
+    found = rows(paper)
+    assert found["greedy, ours"] == ["12.50", ""]
+    assert found["greedy, ours, last epoch"] == ["11.00", ""]
+    assert "greedy, paper" not in found
+
+
 def test_several_seeds_are_a_mean_and_a_spread(tmp_path):
     paper = small_paper(tmp_path / "p")
     for seed, selected in enumerate((30.0, 36.0, 33.0)):

@@ -59,10 +59,16 @@ class PaperTable:
     sizes: Sequence[int]
     epochs: int
     paper: Mapping[str, Sequence[float]]  # in percent, by method
+    own: Sequence[str] = ()  # methods that the paper does not have
+
+    @property
+    def methods(self) -> Sequence[str]:
+        """The paper's methods, then those of our own."""
+        return [*self.paper, *self.own]
 
     def cells(self, seed: int) -> Iterator[Cell]:
         """Yield its cells of one seed, method after method."""
-        for method in self.paper:
+        for method in self.methods:
             for size in self.sizes:
                 yield Cell(self.dataset, method, size, seed, self.epochs)
 
@@ -160,7 +166,8 @@ def _cell(line: Mapping[str, Any]) -> Cell:
 
 def _table(file: Path, content: Mapping[str, Any]) -> PaperTable:
     try:
-        table = PaperTable(**{field.name: content[field.name] for field in fields(PaperTable)})
+        given = {"own": (), **content}
+        table = PaperTable(**{field.name: given[field.name] for field in fields(PaperTable)})
         lengths = {method: len(numbers) for method, numbers in table.paper.items()}
     except (KeyError, AttributeError) as error:
         raise DataError(f"{file} lacks {error}.", "See the other tables.") from error

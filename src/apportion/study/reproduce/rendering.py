@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import mean, stdev
@@ -59,17 +59,21 @@ def _between_marks(text: str, name: str, content: str, file: str) -> str:
 def as_markdown(table: PaperTable, results: Results) -> str:
     """Return a table: for each method the paper's row, ours with the difference, the last epoch.
 
+    A method that the paper does not have has no row of it.
     Several seeds are a mean and a standard deviation. What was not run is left empty.
     """
     lines = [_row("method", map(str, table.sizes)), "|---" * (1 + len(table.sizes)) + "|"]
-    for method, numbers in table.paper.items():
+    for method in table.methods:
         found = [_of(results, table, method, size) for size in table.sizes]
+        numbers: Sequence[float] | None = table.paper.get(method)
+        theirs = [None] * len(found) if numbers is None else numbers
         ours = [
             _with_spread([line["selected"] for line in own], number)
-            for own, number in zip(found, numbers, strict=True)
+            for own, number in zip(found, theirs, strict=True)
         ]
         last = [_with_spread([line["last"] for line in own]) for own in found]
-        lines.append(_row(f"`{method}`, paper", (f"{number:.2f}" for number in numbers)))
+        if numbers is not None:
+            lines.append(_row(f"`{method}`, paper", (f"{number:.2f}" for number in numbers)))
         lines.append(_row(f"`{method}`, ours", ours))
         lines.append(_row(f"`{method}`, ours, last epoch", last))
     return "\n".join(lines)
@@ -122,9 +126,10 @@ def _draw(paper: Paper, name: str, figure: dict[str, Any], results: Results) -> 
 
 def _accuracy(axes: Axes, table: PaperTable, results: Results) -> None:
     """Draw ours as lines with points, the paper's dashed."""
-    for number, (method, numbers) in enumerate(table.paper.items()):
+    for number, method in enumerate(table.methods):
         color = f"C{number}"
-        axes.plot(table.sizes, numbers, "--", color=color, alpha=0.5, label=f"{method}, paper")
+        if theirs := table.paper.get(method):
+            axes.plot(table.sizes, theirs, "--", color=color, alpha=0.5, label=f"{method}, paper")
         found = {size: _of(results, table, method, size) for size in table.sizes}
         points = {s: mean(line["selected"] for line in own) for s, own in found.items() if own}
         if points:

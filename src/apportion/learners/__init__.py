@@ -1,0 +1,1 @@
+"""Any scikit-learn classifier, learning from the proportions of bags."""
