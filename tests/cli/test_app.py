@@ -1,5 +1,7 @@
 """The command line: quick where it should be, and errors that are messages."""
 
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -84,6 +86,23 @@ def test_ctrl_c_anywhere_is_no_traceback(monkeypatch):
     result = run("check", "rows.csv")
     assert result.exit_code == 130
     assert "stopped" in result.stderr
+
+
+def test_ctrl_c_that_becomes_another_error_is_still_a_stop(monkeypatch):
+    """As it does inside torch and safetensors."""
+    from apportion.cli import source
+
+    def interrupt(*arguments, **options):
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+        except KeyboardInterrupt:
+            raise RecursionError("maximum recursion depth exceeded") from None
+
+    monkeypatch.setattr(source.Source, "read", interrupt)
+    result = run("check", "rows.csv")
+    assert result.exit_code == 130
+    assert "stopped" in result.stderr
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_shells_can_complete():

@@ -3,10 +3,13 @@
 Every verb has its imports inside, so that `--help` is quick.
 """
 
+import signal
 import sys
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Annotated, Any
 
 import typer
@@ -34,13 +37,18 @@ class Verbs(TyperGroup):
         """Run a verb."""
         from apportion.errors import ApportionError
 
+        interruptions: list[int] = []
         try:
-            with _plain_warnings():
+            with _plain_warnings(), _noting(interruptions):
                 return super().invoke(context)
         except KeyboardInterrupt:
             typer.echo("\napportion: stopped.", err=True)
             raise typer.Exit(INTERRUPTED) from None
         except Exception as error:
+            if interruptions and not isinstance(error, ApportionError | typer.Exit):
+                # Compiled code may turn Ctrl-C into another error.
+                typer.echo("\napportion: stopped.", err=True)
+                raise typer.Exit(INTERRUPTED) from None
             of_the_parser = hasattr(error, "exit_code") or isinstance(error, typer.Abort)
             # The parser also handles a pipe that is closed, for example by head.
             if of_the_parser or isinstance(error, BrokenPipeError) or context.params.get("debug"):
@@ -56,6 +64,26 @@ class Verbs(TyperGroup):
                 err=True,
             )
             raise typer.Exit(MISTAKE) from error
+
+
+@contextmanager
+def _noting(interruptions: list[int]) -> Iterator[None]:
+    """Note every Ctrl-C, and raise it as usual; a verb may handle it otherwise meanwhile."""
+    before, main = signal.getsignal(signal.SIGINT), threading.main_thread()
+    # Ctrl-C may be ignored, or belong to a program that calls this one.
+    if before is not signal.default_int_handler or threading.current_thread() is not main:
+        yield
+        return
+
+    def note(number: int, frame: FrameType | None) -> None:
+        interruptions.append(number)
+        signal.default_int_handler(number, frame)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager
