@@ -21,12 +21,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
 
 from apportion import METHODS, LLPClassifier
-from apportion.labels.linear import fit_linear, fit_mean_map, fit_ridge
+from apportion.labels.linear import LINEAR_FITS
 from benchmarks._cells import Bagged, categories
 
 TRIVIAL, BOUNDS = ("soft-hgb", "soft-lr"), ("true-hgb", "true-lr")
-LINEAR = {"linear": fit_linear, "mean-map": fit_mean_map, "ridge": fit_ridge}
-CONTENDERS = ("auto", *METHODS, *LINEAR, "hgb", *TRIVIAL)
+CONTENDERS = ("auto", *METHODS, *LINEAR_FITS, "hgb", *TRIVIAL)
 LEAST = 1e-6  # of a confidence, so that one mistake cannot decide a mean log loss
 
 

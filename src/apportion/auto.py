@@ -54,12 +54,13 @@ from apportion.metrics import bag_means
 from apportion.model.model import Model, describe_parts
 from apportion.nets.average import Average
 from apportion.nets.build import build_net
-from apportion.plan import kind_of_instances
+from apportion.plan import kind_of_instances, threads_for
 from apportion.randomness import Purpose, generator
+from apportion.training.checks import warn_of_bags
 from apportion.training.job import Job
 from apportion.training.session import Session
 
-__all__ = ["Expectation", "Learned", "Member", "learn", "members_of", "overdispersion"]
+__all__ = ["Expectation", "Learned", "Member", "in_words", "learn", "members_of", "overdispersion"]
 
 HIDDEN = 64
 MOST_PER_STEP = 16_384  # instances
@@ -92,7 +93,7 @@ STAGES: dict[str, list[Stage]] = {
 
 
 class Member(NamedTuple):
-    """One net of the average, or one that only judges bags: what it is, and who trains it."""
+    """One net of the average, or one that only judges bags."""
 
     kind: str
     fold: int | None  # of the bags, that it does not see; None if it sees all
@@ -116,13 +117,12 @@ class Expectation:
         return self.standard_errors >= NO_SKILL
 
     def __str__(self) -> str:
-        saved = f"{self.skill:.0%} of the error that the proportions of all other bags make"
+        others = "than by the proportions of all other bags"
         if self.learned:
-            return f"bags that a model did not see are predicted without {saved}"
+            return f"held-out bags are predicted with {self.skill:.0%} less error {others}"
         return (
-            "bags that a model did not see are predicted no better than by the proportions of all "
-            f"other bags ({self.standard_errors:.1f} standard errors): perhaps nothing can be "
-            "learned from these bags"
+            f"held-out bags are not predicted clearly better {others} "
+            f"({self.standard_errors:.1f} standard errors): perhaps nothing can be learned"
         )
 
 
@@ -183,6 +183,8 @@ def learn(
 
     Parameters
     ----------
+    threads : int, optional
+        By default 1 where steps are small, or else as torch is set.
     options : mapping, optional
         Options of `TrainConfig` over those of every net: epochs, batch_size, learning_rate,
         weight_decay.
@@ -197,7 +199,11 @@ def learn(
             "Choose a method of nets, for example fpl.",
         )
     bags = bags.without_truth()
+    warn_of_bags(bags)
     members, folds = members_of(bags), _folds(bags, seed)
+    if threads is None:
+        planned, _ = threads_for(bags, min(bags.n_instances, MOST_PER_STEP))
+        threads = planned if isinstance(planned, int) else None
     with own_threads(threads):
         place = device_for(device)
         nets: list[nn.Module] = []
@@ -361,13 +367,12 @@ def _slope(bags: Bags, held_out: Floats) -> tuple[float, float]:
 
 def in_words(bags: Bags) -> str:
     """Return what is trained and why, in one sentence."""
-    phi, members = overdispersion(bags), members_of(bags)
+    members = members_of(bags)
     kinds = ", ".join(dict.fromkeys(member.kind for member in members))
-    how = "more" if phi > DIFFERING else "no more"
     each = f"{_n_folds(bags)} nets of each kind, each without a part of the bags"
     if any(member.fold is None for member in members):
-        each = "one net of each kind on all bags"
+        each = "one net of each kind, on all bags"
     return (
-        f"proportions differ {how} than twice as much as by chance ({phi:.2g} times), in "
-        f"{count(bags.n_bags, 'bag')}: {each}; kinds: {kinds}"
+        f"proportions differ {overdispersion(bags):.2g} times as much as by chance, in "
+        f"{count(bags.n_bags, 'bag')}: {each} ({kinds})"
     )

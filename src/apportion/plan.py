@@ -19,6 +19,7 @@ from apportion.config import TrainConfig
 from apportion.errors import count, must_be
 
 __all__ = [
+    "AUTO",
     "METHOD",
     "Choice",
     "Choices",
@@ -29,6 +30,7 @@ __all__ = [
     "kind_of_instances",
     "make_plan",
     "preset_options",
+    "threads_for",
 ]
 
 SHARE = 0.1  # of the bags, to select the epoch by
@@ -37,7 +39,7 @@ WEIGHT_DECAY = 0.1  # of AdamW
 FEWEST_SHARED = 2**18  # numbers in a step: cores that share fewer wait more than they work
 MOST_SEEN = 3e7  # instances that the net is shown in all epochs together
 
-METHOD = "fpl"
+METHOD, AUTO = "fpl", "auto"
 NET_OF_KIND = {"table": "mlp", "signals": "conv1d", "images": "resnet18"}
 
 
@@ -150,7 +152,7 @@ def make_plan(
         batch_size=batch_size,
         weight_decay=chosen("weight_decay", WEIGHT_DECAY, "the default of a plan"),
         validation=validation,
-        threads=chosen("threads", *_threads(train, kind, batch_size.value)),
+        threads=chosen("threads", *threads_for(train, batch_size.value)),
     )
 
 
@@ -197,6 +199,15 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def threads_for(train: Bags, per_step: int) -> tuple[int | str, str]:
+    """Decide how many threads steps of so many instances are worth, with the reason."""
+    columns = 1 if train.x is None else sum(int(np.prod(part.shape[1:])) for part in train.parts)
+    if kind_of_instances(train) == "table" and per_step * columns <= FEWEST_SHARED:
+        step = f"{per_step:,} rows × {count(columns, 'column')}"
+        return 1, f"steps of {step} are too small to share among cores"
+    return "auto", "as torch is set"
+
+
 def _batch_size(n_instances: int) -> int:
     """Return about a hundredth of the instances: a power of two from 32 to 1024."""
     return int(2 ** np.clip(np.round(np.log2(n_instances / 100)), 5, 10))
@@ -207,11 +218,3 @@ def _epochs(n_instances: int) -> tuple[int, str]:
     if epochs == 100:
         return epochs, "the default"
     return epochs, f"{n_instances:,} instances: fewer epochs show the net enough of them"
-
-
-def _threads(train: Bags, kind: str, batch_size: int) -> tuple[int | str, str]:
-    columns = 1 if train.x is None else sum(int(np.prod(part.shape[1:])) for part in train.parts)
-    if kind == "table" and batch_size * columns <= FEWEST_SHARED:
-        step = f"{batch_size:,} rows × {count(columns, 'column')}"
-        return 1, f"steps of {step} are too small to share among cores"
-    return "auto", "as torch is set"

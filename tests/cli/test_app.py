@@ -99,10 +99,14 @@ def test_ctrl_c_that_becomes_another_error_is_still_a_stop(monkeypatch):
             raise RecursionError("maximum recursion depth exceeded") from None
 
     monkeypatch.setattr(source.Source, "read", interrupt)
-    result = run("check", "rows.csv")
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background
+    try:
+        result = run("check", "rows.csv")
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert result.exit_code == 130
     assert "stopped" in result.stderr
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_shells_can_complete():

@@ -164,19 +164,39 @@ def say(value):
     sys.stdout.flush()
 
 
-class Server:
+class Served:
+    """A process that serves: it reads lines from us, and answers in JSON."""
+
+    def __init__(self, script):
+        pipe = subprocess.PIPE
+        self.process: Any = subprocess.Popen(
+            [sys.executable, script, "serve"], env=ENVIRONMENT, stdin=pipe, stdout=pipe, text=True
+        )
+        assert self._read() == "ready"
+
+    def _write(self, line):
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+
+    def _read(self):
+        line = self.process.stdout.readline()
+        assert line, "the server is gone"
+        return json.loads(line)
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.stdout.close()
+        self.process.wait()
+
+
+class Server(Served):
     """Trains in forked processes, and kills them at some call or after some time."""
 
     def __init__(self, folder):
         # A shell lets its background jobs ignore Ctrl-C, and so would all processes begun here.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         self.output, self.note = folder / "output", folder / "note"
-        pipe = subprocess.PIPE
-        command = [sys.executable, __file__, "serve"]
-        self.process: Any = subprocess.Popen(
-            command, env=ENVIRONMENT, stdin=pipe, stdout=pipe, text=True
-        )
-        assert self._read() == "ready"
+        super().__init__(__file__)
 
     def __call__(self, door, arguments, *, number=None, at=None, after=False, delay=None):
         """Return the exit code, what was printed, and the call at which it was killed."""
@@ -198,20 +218,6 @@ class Server:
         self._write("")
         code = self._read()
         return code, self.output.read_text(), self.note.read_text() if self.note.exists() else None
-
-    def _write(self, line):
-        self.process.stdin.write(line + "\n")
-        self.process.stdin.flush()
-
-    def _read(self):
-        line = self.process.stdout.readline()
-        assert line, "the server is gone"
-        return json.loads(line)
-
-    def close(self):
-        self.process.stdin.close()
-        self.process.stdout.close()
-        self.process.wait()
 
 
 def killed_at_start(arguments, number, delay):

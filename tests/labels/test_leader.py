@@ -435,7 +435,10 @@ def test_an_eta_that_makes_no_sense_is_refused(eta):
     ("option", "says"),
     [
         ({"unlikelihood": "simple"}, "unlikelihood must be 'relative' or 'plain'; got 'simple'"),
-        ({"first": "zeros"}, "first must be 'random', 'decide', 'linear', 'mean-map' or an array"),
+        (
+            {"first": "zeros"},
+            "first must be 'random', 'decide', 'linear', 'mean-map', 'ridge' or an array",
+        ),
         ({"threads": 0}, "threads must be an integer from 1 to 1,024"),
         ({"first_position": -1}, "first_position must be an integer ≥ 0; got -1"),
     ],

@@ -191,7 +191,11 @@ def test_labels_of_the_caller_start_it(spy):
         (KNeighborsClassifier(), {}, "(?s)takes no sample_weight.*targets='fpl'"),
         (LinearRegression(), {"targets": "fpl"}, "(?s)is a regressor.*targets='soft'"),
         (SMALL, {"targets": "hard"}, "targets must be 'soft' or 'fpl'; got 'hard'"),
-        (SMALL, {"first": "decide"}, "first must be 'random', 'linear', 'mean-map', confidences"),
+        (
+            SMALL,
+            {"first": "decide"},
+            "first must be 'random', 'linear', 'mean-map', 'ridge', confidences",
+        ),
         (SMALL, {"rounds": 0}, "rounds must be an integer ≥ 1; got 0"),
         (SMALL, {"folds": 0}, "folds must be an integer ≥ 1; got 0"),
         (SMALL, {"first": np.ones((3, 2))}, "confidence must be floats of shape"),

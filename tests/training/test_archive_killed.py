@@ -17,7 +17,6 @@ import traceback
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -33,19 +32,12 @@ from apportion.model import model
 from apportion.runs.run import Run
 from apportion.training import checkpoint
 from apportion.training.fit import fit
+from tests.faults.killing import ENVIRONMENT, Served, say
 
 EPOCHS = 12
 SMALL, LARGE = 120, 3600  # training rows: an epoch takes a few milliseconds, or about 70
 TENSORS = ("checkpoint", "model", "last", "evaluation")
 FILES = {"config.toml", "log.jsonl", *(f"{name}.safetensors" for name in TENSORS)}
-ENVIRONMENT = {
-    **os.environ,
-    "PYTHONPATH": str(Path(__file__).parents[2] / "src"),
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-}
-
 # ---------------------------------------------------------------------------------- the training
 
 
@@ -149,11 +141,6 @@ PLACES = {
 # -------------------------------------------------------------------------------- the processes
 
 
-def say(value):
-    sys.stdout.write(json.dumps(value) + "\n")
-    sys.stdout.flush()
-
-
 def serve():
     """Fork a process for each job; it says when it is ready, and we say how it ended."""
     fit(network(), some_bags(SMALL, 0), config=replace(configuration(1), epochs=1))  # loads all
@@ -179,16 +166,8 @@ def serve():
         say(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 
-class Server:
+class Server(Served):
     """Trains in forked processes, and kills them."""
-
-    def __init__(self):
-        command = [sys.executable, __file__, "serve"]
-        pipe = subprocess.PIPE
-        self.process: Any = subprocess.Popen(
-            command, env=ENVIRONMENT, stdin=pipe, stdout=pipe, text=True
-        )
-        assert self._read() == "ready"
 
     def __call__(self, folder, every, rows, *, place=None, n=None, delay=None):
         """Train until it is done or dead; give its exit code."""
@@ -201,24 +180,10 @@ class Server:
         self._write("")
         return self._read()
 
-    def _write(self, line):
-        self.process.stdin.write(line + "\n")
-        self.process.stdin.flush()
-
-    def _read(self):
-        line = self.process.stdout.readline()
-        assert line, "the server is gone"
-        return json.loads(line)
-
-    def close(self):
-        self.process.stdin.close()
-        self.process.stdout.close()
-        self.process.wait()
-
 
 @pytest.fixture(scope="module")
 def server():
-    running = Server()
+    running = Server(__file__)
     yield running
     running.close()
 

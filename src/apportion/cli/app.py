@@ -3,13 +3,10 @@
 Every verb has its imports inside, so that `--help` is quick.
 """
 
-import signal
 import sys
-import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType
 from typing import Annotated, Any
 
 import typer
@@ -24,7 +21,7 @@ from apportion.cli.export import export
 from apportion.cli.predict import predict
 from apportion.cli.report import report
 from apportion.cli.reproduce import reproduce
-from apportion.cli.terminal import INTERRUPTED
+from apportion.cli.terminal import INTERRUPTED, interruptions_noted
 from apportion.cli.train import train
 
 MISTAKE = 70  # the exit code of an error in apportion itself
@@ -39,7 +36,7 @@ class Verbs(TyperGroup):
 
         interruptions: list[int] = []
         try:
-            with _plain_warnings(), _noting(interruptions):
+            with _plain_warnings(), interruptions_noted(interruptions):
                 return super().invoke(context)
         except KeyboardInterrupt:
             typer.echo("\napportion: stopped.", err=True)
@@ -64,26 +61,6 @@ class Verbs(TyperGroup):
                 err=True,
             )
             raise typer.Exit(MISTAKE) from error
-
-
-@contextmanager
-def _noting(interruptions: list[int]) -> Iterator[None]:
-    """Note every Ctrl-C, and raise it as usual; a verb may handle it otherwise meanwhile."""
-    before, main = signal.getsignal(signal.SIGINT), threading.main_thread()
-    # Ctrl-C may be ignored, or belong to a program that calls this one.
-    if before is not signal.default_int_handler or threading.current_thread() is not main:
-        yield
-        return
-
-    def note(number: int, frame: FrameType | None) -> None:
-        interruptions.append(number)
-        signal.default_int_handler(number, frame)
-
-    signal.signal(signal.SIGINT, note)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager

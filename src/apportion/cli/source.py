@@ -148,9 +148,9 @@ class Source:
         """Return the options of [data] among flags, in the types that it has."""
         known = {option.name for option in fields(Source)}
         found = {name: value for name, value in flags.items() if name in known}
-        for name in ("classes", "exclude", "keep", "names"):
-            found[name] = listed(found.get(name))
-        found["size"] = image_size(found.get("size"))
+        for name in LISTS:
+            read = image_size if name == "size" else listed
+            found[name] = read(found.get(name))
         return {name: value for name, value in found.items() if value not in (None, False)}
 
     @classmethod

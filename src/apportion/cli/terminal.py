@@ -6,7 +6,8 @@ import copy
 import logging
 import signal
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -19,6 +20,7 @@ __all__ = [
     "INTERRUPTED",
     "Interruption",
     "interruptible",
+    "interruptions_noted",
     "log_shown",
     "warnings_kept",
     "with_exclude",
@@ -79,15 +81,16 @@ def warnings_kept() -> Iterator[list[str]]:
 class Interruption:
     """Ctrl-C: the first ends training after the epoch, when it can be left; the second at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, otherwise: Callable[..., Any]) -> None:
         self.asked = self.over = False
+        self.otherwise = otherwise  # what handles it at once
 
     def ask(self, number: int, frame: FrameType | None) -> None:
         """Handle Ctrl-C."""
         if self.over:  # what is left takes only a moment, and must be completed
             return
         if self.asked:
-            signal.default_int_handler(number, frame)
+            self.otherwise(number, frame)
         self.asked = True
         typer.echo("\nStopping after this epoch; Ctrl-C again stops at once.", err=True)
 
@@ -100,9 +103,30 @@ class Interruption:
 @contextmanager
 def interruptible() -> Iterator[Interruption]:
     """Handle Ctrl-C until the end of the block."""
-    interruption = Interruption()
-    before = signal.signal(signal.SIGINT, interruption.ask)
+    before = signal.getsignal(signal.SIGINT)
+    interruption = Interruption(before if callable(before) else signal.default_int_handler)
+    signal.signal(signal.SIGINT, interruption.ask)
     try:
         yield interruption
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def interruptions_noted(interruptions: list[int]) -> Iterator[None]:
+    """Note every Ctrl-C that is raised as KeyboardInterrupt: compiled code may change the error."""
+    before, main = signal.getsignal(signal.SIGINT), threading.main_thread()
+    # Ctrl-C may be ignored, or belong to a program that calls this one.
+    if before is not signal.default_int_handler or threading.current_thread() is not main:
+        yield
+        return
+
+    def note(number: int, frame: FrameType | None) -> None:
+        interruptions.append(number)
+        signal.default_int_handler(number, frame)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield
     finally:
         signal.signal(signal.SIGINT, before)

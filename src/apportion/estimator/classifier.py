@@ -37,7 +37,13 @@ from apportion.data.giveaways import check_for_truth
 from apportion.errors import ConfigError, Words
 from apportion.estimator.file import load_estimator, save_estimator
 from apportion.estimator.inputs import encode_rows, n_rows_of, read_rows
-from apportion.estimator.learning import check_settings, plan_for, trains_otherwise
+from apportion.estimator.learning import (
+    OPTIONS,
+    check_settings,
+    plan_for,
+    share_for,
+    trains_otherwise,
+)
 from apportion.estimator.learning import train as train_otherwise
 from apportion.estimator.targets import has_rows_of_proportions, in_order, read_targets
 from apportion.labels.assign import likeliest_labels
@@ -55,8 +61,6 @@ __all__ = ["LLPClassifier"]
 log = logging.getLogger("apportion")
 
 Untrained = str | nn.Module | Callable[[Bags], nn.Module] | Any
-# Parameters that are options of `TrainConfig`.
-OPTIONS = ("epochs", "batch_size", "learning_rate", "weight_decay", "device")
 
 
 class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -195,7 +199,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.classes_ = class_array(whole.classes)
         check_share(self.validation_fraction, "validation_fraction")
         asked = self.validation_fraction
-        share = held_out_share(whole.n_bags, asked) if by_fit else plan_for(self).validation
+        share = held_out_share(whole.n_bags, asked) if by_fit else share_for(self)
         train, valid = whole, None
         if share.value:
             train, valid, overlap = whole.split(share.value, seed=seed)
@@ -222,7 +226,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self, train: Bags, valid: Bags | None, share: Choice, seed: int, told: str
     ) -> None:
         method = self._method()
-        options = {name: getattr(self, name) for name in OPTIONS} | {"seed": seed}
+        options = {name: getattr(self, name) for name in (*OPTIONS, "device")} | {"seed": seed}
         given = {name: value for name, value in options.items() if value is not None}
         named = self.method if isinstance(self.method, str | None) else type(method).__name__
         net, name = self._net(train, seed)

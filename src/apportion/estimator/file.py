@@ -15,6 +15,7 @@ from torch import nn
 from apportion.bags.names import class_array
 from apportion.config import TrainConfig
 from apportion.errors import ConfigError, RunError, must_be
+from apportion.estimator.learning import OPTIONS
 from apportion.methods.registry import describe, method_from
 from apportion.model.learner import LearnerNet
 from apportion.model.model import Model
@@ -28,7 +29,6 @@ __all__ = ["load_estimator", "save_estimator"]
 
 log = logging.getLogger("apportion")
 
-OPTIONS = ("epochs", "batch_size", "learning_rate", "weight_decay")  # of `TrainConfig`
 PLAIN = bool | int | float | str | None
 
 

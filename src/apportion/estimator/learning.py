@@ -18,7 +18,8 @@ from apportion.learners.linear import linear_net
 from apportion.metrics import accuracy, bag_means, proportion_error
 from apportion.model.learner import LearnerNet, is_learner
 from apportion.model.model import Model, describe_parts
-from apportion.plan import Choice, Choices
+from apportion.plan import AUTO, Choice, Choices
+from apportion.training.checks import warn_of_bags
 from apportion.training.history import History
 from apportion.training.progress import brief, progress_bars, readable
 
@@ -27,8 +28,9 @@ __all__ = ["AutoPlan", "LearnerPlan", "LinearPlan", "check_settings", "plan_for"
 
 log = logging.getLogger("apportion")
 
-OF_NETS: tuple[str, ...] = ("batch_size", "learning_rate", "weight_decay")
-AUTO = "auto"
+# Options of `TrainConfig` that an estimator has, beside the device. Learners have epochs as well.
+OPTIONS = ("epochs", "batch_size", "learning_rate", "weight_decay")
+OF_NETS: tuple[str, ...] = OPTIONS[1:]
 
 
 @dataclass(frozen=True)
@@ -92,19 +94,24 @@ def check_settings(estimator: Any) -> None:
         TrainConfig.from_dict({"epochs": estimator.epochs})
 
 
-def plan_for(estimator: Any, bags: Bags | None = None) -> AutoPlan | LearnerPlan | LinearPlan:
-    """Return what a training will use, and why; the net of an average follows from the bags."""
-    share = estimator.validation_fraction
-    validation = Choice(0.0, "nothing is selected, so all bags are learned from")
-    if share is not None:
-        validation = Choice(float(share), "given; it selects nothing, and is only reported")
+def share_for(estimator: Any) -> Choice:
+    """Decide which share of the bags is held out, whole, from a training that selects nothing."""
+    if estimator.validation_fraction is None:
+        return Choice(0.0, "nothing is selected, so all bags are learned from")
+    share = float(estimator.validation_fraction)
+    return Choice(share, "given; it selects nothing, and is only reported")
+
+
+def plan_for(estimator: Any, bags: Bags) -> AutoPlan | LearnerPlan | LinearPlan:
+    """Return what a training on these bags will use, and why."""
+    validation = share_for(estimator)
     if _is_linear(estimator.method):
         net = Choice("mlp", "without hidden layers: a linear model")
         return LinearPlan(net, Choice(estimator.method, "given"), validation)
     if _is_auto(estimator.method):
-        made = "" if bags is None else in_words(bags)
-        n = 0 if bags is None else sum(member.kept for member in members_of(bags))
-        return AutoPlan(Choice(f"average of {n} nets", made), Choice(AUTO, "given"), validation)
+        n = sum(member.kept for member in members_of(bags))
+        net = Choice(f"average of {n} nets", in_words(bags))
+        return AutoPlan(net, Choice(AUTO, "given"), validation)
     targets = _targets(estimator)
     epochs = Choice(ROUNDS[targets], "the default: rounds of fitting and labelling")
     return LearnerPlan(
@@ -168,6 +175,7 @@ def _fit_learner(estimator: Any, bags: Bags, seed: int) -> tuple[LearnerNet, lis
 
 
 def _fit_linear(estimator: Any, bags: Bags, seed: int) -> tuple[Any, list[dict[str, Any]]]:
+    warn_of_bags(bags)
     began = time.perf_counter()
     linear = LINEAR_FITS[estimator.method](bags, seed=seed)
     seconds = round(time.perf_counter() - began, 4)
@@ -197,8 +205,7 @@ def _fit_auto(estimator: Any, bags: Bags, seed: int) -> tuple[Any, list[dict[str
 
 def _given(estimator: Any) -> dict[str, Any]:
     """Return the options of nets that are set."""
-    names = (*OF_NETS, "epochs")
-    return {name: v for name in names if (v := getattr(estimator, name)) is not None}
+    return {name: v for name in OPTIONS if (v := getattr(estimator, name)) is not None}
 
 
 def _is_auto(method: Any) -> bool:

@@ -46,7 +46,8 @@ from apportion.bags.bags import Bags
 from apportion.config import MOST_THREADS
 from apportion.errors import DataError, RunError, must_be
 from apportion.labels.assign import assign
-from apportion.labels.start import LINEAR_STARTS, checked_labels, first_labels
+from apportion.labels.linear import LINEAR_FITS
+from apportion.labels.start import checked_labels, first_labels
 from apportion.metrics import accuracy
 from apportion.plan import available_cores
 from apportion.randomness import Purpose, generator
@@ -70,7 +71,7 @@ SHORT = 32  # classes; over so few numbers per row numpy reduces column by colum
 Floats = NDArray[Any]
 Ints = NDArray[np.int64]
 Unlikelihood = Literal["relative", "plain"]
-First = Literal["random", "decide", "linear", "mean-map"] | ArrayLike
+First = Literal["random", "decide", "linear", "mean-map", "ridge"] | ArrayLike
 
 
 # -------------------------------------------------------------------------------------- equations
@@ -198,10 +199,10 @@ class Leader:
         Eq. 2 or Eq. 8.
     accumulate : bool
         Whether to decide by the sum over all epochs, or by the last one alone.
-    first : "random", "decide", "linear", "mean-map", or labels (N,)
+    first : "random", "decide", "linear", "mean-map", "ridge", or labels (N,)
         The labels before the first decision. "random" is a random permutation of each bag's counts;
         "decide" is the same, to be replaced before any training by a decision from the untrained
-        learner's confidences, which then counts as epoch 0; "linear" and "mean-map" are the most
+        learner's confidences, which then counts as epoch 0; the linear models are the most
         likely labels by the linear model of that name (`apportion.labels.linear`), fitted to the
         rows of `bags`, which must be those of a table; labels of the caller are positions in
         `Bags.classes`, in the order of `Bags.index`, and meet the counts.
@@ -399,7 +400,7 @@ def check_settings(eta: float, unlikelihood: str, first: First) -> None:
         raise must_be("eta", "a number ≥ 0", eta)
     if unlikelihood not in [*UNLIKELIHOODS]:
         raise must_be("unlikelihood", " or ".join(map(repr, UNLIKELIHOODS)), unlikelihood)
-    if isinstance(first, str) and first not in (names := ("random", "decide", *LINEAR_STARTS)):
+    if isinstance(first, str) and first not in (names := ("random", "decide", *LINEAR_FITS)):
         raise must_be("first", f"{', '.join(map(repr, names))} or an array of labels", first)
 
 

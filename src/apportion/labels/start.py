@@ -14,17 +14,16 @@ from apportion.bags.bags import Bags
 from apportion.bags.counts import count_labels
 from apportion.errors import BagError
 from apportion.labels.assign import likeliest_labels
-from apportion.labels.linear import fit_linear, fit_mean_map
+from apportion.labels.linear import LINEAR_FITS
 from apportion.randomness import Purpose, generator
 
-__all__ = ["LINEAR_STARTS", "checked_labels", "first_labels", "linear_confidence", "random_labels"]
+__all__ = ["checked_labels", "first_labels", "linear_confidence", "random_labels"]
 
 Ints = NDArray[np.int64]
-LINEAR_STARTS = {"linear": fit_linear, "mean-map": fit_mean_map}
 
 
 def first_labels(first: Any, bags: Bags, seed: int, first_position: int = 0) -> Ints:
-    """Return the first labels (N,): "random", "linear", "mean-map", or the caller's, checked.
+    """Return the first labels (N,): "random", a name of `LINEAR_FITS`, or the caller's, checked.
 
     Examples
     --------
@@ -35,14 +34,14 @@ def first_labels(first: Any, bags: Bags, seed: int, first_position: int = 0) -> 
     """
     if not isinstance(first, str):
         return checked_labels(first, bags, "the first labels")
-    if first in LINEAR_STARTS:
+    if first in LINEAR_FITS:
         return likeliest_labels(linear_confidence(first, bags, seed), bags)
     return random_labels(bags, seed, first_position)
 
 
 def linear_confidence(name: str, bags: Bags, seed: int) -> NDArray[Any]:
     """Return the confidences (N, C) of a linear model that is fitted to the rows of bags."""
-    return LINEAR_STARTS[name](bags, seed=seed).confidence(bags.x, bags.index)
+    return LINEAR_FITS[name](bags, seed=seed).confidence(bags.x, bags.index)
 
 
 def random_labels(bags: Bags, seed: int, first_position: int = 0) -> Ints:

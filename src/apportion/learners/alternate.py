@@ -32,8 +32,9 @@ from apportion.bags.bags import Bags
 from apportion.errors import ConfigError, Option, must_be
 from apportion.labels.assign import likeliest_labels
 from apportion.labels.leader import Leader
+from apportion.labels.linear import LINEAR_FITS
 from apportion.labels.soft import soft_labels
-from apportion.labels.start import LINEAR_STARTS, checked_labels, linear_confidence, random_labels
+from apportion.labels.start import checked_labels, linear_confidence, random_labels
 from apportion.metrics import bag_means, proportion_error
 from apportion.model.inputs import Inputs, LearnerInputs
 from apportion.model.learner import Ensemble, Member
@@ -86,7 +87,7 @@ def alternate(
     targets : "soft" or "fpl"
         What the learner is fitted to; see the module. Soft labels need weights of rows: a
         classifier whose `fit` takes no `sample_weight` needs "fpl". A regressor needs "soft".
-    first : "linear", "mean-map", "random", confidences (N, C) or labels (N,)
+    first : "linear", "mean-map", "ridge", "random", confidences (N, C) or labels (N,)
         Where the first targets come from, for each instance in the order of `Bags.index`.
     rounds : int, optional
         By default 6 with soft labels and 15 with "fpl".
@@ -165,7 +166,7 @@ def _check(learner: Any, targets: str, first: Any, rounds: int | None, folds: in
             f"{type(learner).__name__}.fit takes no sample_weight, which soft labels need.",
             ("Pass ", Option("targets", "'fpl'", "fpl"), " for hard labels."),
         )
-    if isinstance(first, str) and first not in (known := ("random", *LINEAR_STARTS)):
+    if isinstance(first, str) and first not in (known := ("random", *LINEAR_FITS)):
         names = ", ".join(map(repr, known))
         raise must_be("first", f"{names}, confidences or labels", first)
     rounds = ROUNDS[targets] if rounds is None else rounds
@@ -176,7 +177,7 @@ def _check(learner: Any, targets: str, first: Any, rounds: int | None, folds: in
 
 
 def _first_confidence(first: Any, bags: Bags, seed: int) -> Floats:
-    if isinstance(first, str) and first in LINEAR_STARTS:
+    if isinstance(first, str) and first in LINEAR_FITS:
         return linear_confidence(first, bags, seed)
     if isinstance(first, str):
         labels = random_labels(bags, seed)

@@ -18,7 +18,7 @@ from apportion.methods.pi_model import PiModel
 from apportion.methods.proportion_loss import ProportionLoss
 from apportion.methods.pseudo_labels import FPL
 from apportion.methods.vat import LLPVAT
-from apportion.plan import METHOD
+from apportion.plan import AUTO, METHOD
 
 __all__ = ["METHODS", "describe", "method_from", "method_named"]
 
@@ -47,8 +47,8 @@ def method_named(method: str | Method) -> Method:
             units = " or ".join(map(repr, get_args(Unit)))
             raise must_be(f"the unit of {type(method).__name__}", units, unit)
         return method
-    if method in (*LINEAR_FITS, "auto"):
-        what = "it averages several nets" if method == "auto" else "it fits a linear model"
+    if method in (*LINEAR_FITS, AUTO):
+        what = "it averages several nets" if method == AUTO else "it fits a linear model"
         raise ConfigError(
             f"{method} is no method of fit, which trains one net: {what}.",
             f"In Python: LLPClassifier(method={method!r}).",

@@ -18,7 +18,7 @@ from apportion.errors import ApportionError, Option, RunError
 from apportion.model.learner import read_learner
 from apportion.nets.build import from_recipe
 from apportion.nets.recipe import groups_of
-from apportion.runs.header import columns_of
+from apportion.runs.header import RESTORE, columns_of
 from apportion.runs.run import Run
 from apportion.runs.tensors import check_tensors, is_finite
 
@@ -109,9 +109,7 @@ def net_for(
         weights,
         own,
         problem="has the weights of another net",
-        remedy="Pass a net like the one that was trained."
-        if net is not None
-        else "Restore the file from a copy.",
+        remedy="Pass a net like the one that was trained." if net is not None else RESTORE,
         finite=[name for name in own if name not in masks],
     )
     made = from_recipe(header["recipe"]) if net is None else made
@@ -143,7 +141,7 @@ def _built(path: Path, header: Mapping[str, Any], n_weights: int) -> nn.Module:
         problem = str(error).partition("\n")[0].rstrip(".")
         raise RunError(
             f"{path} has the recipe of no net for its instances and classes: {problem}.",
-            "Restore the file from a copy.",
+            RESTORE,
         ) from error
     return net
 

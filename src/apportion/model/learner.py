@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from apportion.errors import RunError
 from apportion.labels.rows import RowEncoding
 from apportion.model._skops import dump, load, within
-from apportion.runs.header import columns_of
+from apportion.runs.header import RESTORE, columns_of
 from apportion.runs.tensors import check_tensors
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ __all__ = ["Ensemble", "LearnerNet", "Member", "is_learner", "read_learner"]
 
 LEAST = 1e-6  # confidence by a regressor
 ROWS_PER_PASS = 2**17  # tables of more rows are made piece by piece
-RESTORE = "Restore the file from a copy."
 
 Floats = NDArray[Any]
 Ints = NDArray[np.int64]

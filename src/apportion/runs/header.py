@@ -126,7 +126,7 @@ def _checked_columns(read: Columns, saved: Any) -> Columns:
     if len(set(read.names)) < len(read.names):
         raise ValueError("a column is named twice")
     if not all(map(math.isfinite, read.means.values())):
-        raise ValueError("the mean of a column is not finite")
+        raise ValueError("the mean of a column must be finite")
     if not {*read.shifted, *read.gaps} <= read.means.keys():
         raise ValueError("columns are shifted or have gaps that are not numeric")
     if any(len(set(texts)) < len(texts) for texts in read.categories.values()):
