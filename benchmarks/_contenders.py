@@ -1,8 +1,8 @@
 """What is compared on tables, and how it is measured.
 
-`auto` and the names of `METHODS` and of linear models are given to `LLPClassifier` as its method,
-with all else as it is by default; `hgb` is its ``model=HistGradientBoostingClassifier()``. Trivial
-baselines take the proportions of its bag for the target of every row: `soft-hgb` by boosted
+`auto` is `LLPClassifier` without an option. The names of `METHODS` and of linear models are its
+method, with all else as it is by default; `hgb` is its ``model=HistGradientBoostingClassifier()``.
+Trivial baselines take the proportions of its bag for the target of every row: `soft-hgb` by boosted
 regression, `soft-lr` by logistic regression. Bounds are given the true labels of the same rows:
 `true-hgb` and `true-lr`. The boosting machines of baselines and bounds have 60 trees of 15 leaves,
 with which they overfit less than with their defaults.
@@ -42,7 +42,9 @@ def confidence(method: str, cell: Bagged, seed: int) -> Any:
 
 def _apportioned(method: str, cell: Bagged, seed: int) -> Any:
     proportions = dict(enumerate(cell.proportions.tolist()))
-    options = {"model": HistGradientBoostingClassifier()} if method == "hgb" else {"method": method}
+    options: dict[str, Any] = {} if method == "auto" else {"method": method}
+    if method == "hgb":
+        options = {"model": HistGradientBoostingClassifier()}
     classifier = LLPClassifier(**options, random_state=seed, device="cpu", verbose=False)
     classifier.fit(cell.frame, bags=cell.bags, proportions=proportions)
     return classifier.predict_proba(cell.test)

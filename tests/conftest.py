@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 ROOT = str(Path(__file__).parents[1])
@@ -12,3 +13,18 @@ if ROOT not in sys.path:
 # Kernels are compiled in the first example of a test, and machines of two cores are busy.
 settings.register_profile("apportion", deadline=None)
 settings.load_profile("apportion")
+
+
+@pytest.fixture
+def steps(monkeypatch):
+    """Return a function that makes the nets of an average train in few steps per stage."""
+    from apportion.auto import nets
+
+    def short(n):
+        few = {
+            kind: [stage._replace(steps=n, warmup=0) for stage in own]
+            for kind, own in nets.STAGES.items()
+        }
+        monkeypatch.setattr(nets, "STAGES", few)
+
+    return short

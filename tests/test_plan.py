@@ -6,7 +6,7 @@ import pytest
 from apportion.bags.bags import Bags
 from apportion.config import PRESETS
 from apportion.errors import ConfigError
-from apportion.plan import Choice, held_out_share, kind_of_instances, make_plan
+from apportion.plan import Choice, default_method, held_out_share, kind_of_instances, make_plan
 
 SHARE = Choice(0.0, "not asked for")
 
@@ -58,7 +58,8 @@ def test_the_net_follows_from_what_instances_are(shape, kind, net):
 
 def test_what_is_given_wins_and_says_so():
     given = {"epochs": 7, "batch_size": 9, "threads": 2, "seed": 5, "learning_rate": None}
-    plan = make_plan(bags_of(300), validation=SHARE, net="conv1d", method="greedy", options=given)
+    greedy = Choice("greedy", "given")
+    plan = make_plan(bags_of(300), validation=SHARE, net="conv1d", method=greedy, options=given)
     chosen = {name: text.partition(" ")[0] for name, text in plan.reasons().items()}
     assert chosen == {
         "net": "conv1d",
@@ -116,3 +117,22 @@ def test_a_plan_can_be_printed_with_its_reasons():
         "threads",
     ]
     assert all("(" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "method", "words"),
+    [
+        ("table", (), "auto", "the default for tables"),
+        ("table", ("seed", "device", "threads", "validation"), "auto", "the default for tables"),
+        ("table", ("epochs", "model"), "count-likelihood", "which epochs and model ask for"),
+        ("table", ("net",), "count-likelihood", "a single net on a table"),
+        ("table", ("epochs", "eta"), "fpl", "which eta asks for"),
+        ("table", ("preset",), "fpl", "which preset asks for"),
+        ("images", (), "fpl", "the default"),
+        ("signals", ("epochs",), "fpl", "the default"),
+    ],
+)
+def test_the_method_follows_from_the_data_and_from_the_options(kind, given, method, words):
+    chosen = default_method(kind, given)
+    assert chosen.value == method
+    assert words in chosen.reason

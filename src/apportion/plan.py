@@ -7,7 +7,7 @@ default that depends on the data. An option that is given always wins. Print a p
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from numbers import Real
 from typing import Any
@@ -26,8 +26,10 @@ __all__ = [
     "Plan",
     "available_cores",
     "check_share",
+    "default_method",
     "held_out_share",
     "kind_of_instances",
+    "kind_of_rows",
     "make_plan",
     "preset_options",
     "threads_for",
@@ -40,6 +42,8 @@ FEWEST_SHARED = 2**18  # numbers in a step: cores that share fewer wait more tha
 MOST_SEEN = 3e7  # instances that the net is shown in all epochs together
 
 METHOD, AUTO = "fpl", "auto"
+ONE_NET = "count-likelihood"  # the best method of a single net on tables
+OF_EVERY_METHOD = ("seed", "device", "threads", "validation")  # options
 NET_OF_KIND = {"table": "mlp", "signals": "conv1d", "images": "resnet18"}
 
 
@@ -80,7 +84,7 @@ class Plan(Choices):
     >>> bags = Bags.from_rows(np.zeros((600, 3)), np.arange(600) // 20, np.full((30, 2), 0.5))
     >>> print(make_plan(bags, validation=held_out_share(30)))
     net           mlp (the instances are rows of a table)
-    method        fpl (the default: Follow the Perturbed Leader)
+    method        count-likelihood (the default of a single net on a table)
     epochs        100 (the default)
     batch_size    32 (about a hundredth of 600 instances, from 32 to 1,024)
     weight_decay  0.1 (the default of a plan)
@@ -113,7 +117,7 @@ def make_plan(
     *,
     validation: Choice,
     net: str | None = None,
-    method: str | None = None,
+    method: Choice | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Plan:
     """Decide what follows from the training bags.
@@ -122,8 +126,10 @@ def make_plan(
     ----------
     validation : Choice
         What `held_out_share` decided before the bags were split.
-    net, method : str, optional
-        Their names, if they are given.
+    net : str, optional
+        Its name, if it is given.
+    method : Choice, optional
+        What was given, or what `default_method` decided.
     options : mapping, optional
         Options of `TrainConfig` that are given, and possibly a `preset`, whose options win over
         what follows from the bags.
@@ -145,15 +151,44 @@ def make_plan(
     own_net = f"the instances are {'rows of a table' if kind == 'table' else kind}"
     return Plan(
         net=Choice(NET_OF_KIND[kind], own_net) if net is None else Choice(net, "given"),
-        method=Choice(METHOD, "the default: Follow the Perturbed Leader")
-        if method is None
-        else Choice(method, "given"),
+        method=default_method(kind, ["net"]) if method is None else method,
         epochs=chosen("epochs", *_epochs(n)),
         batch_size=batch_size,
         weight_decay=chosen("weight_decay", WEIGHT_DECAY, "the default of a plan"),
         validation=validation,
         threads=chosen("threads", *threads_for(train, batch_size.value)),
     )
+
+
+def default_method(kind: str, given: Collection[str]) -> Choice:
+    """Decide the method if none is given.
+
+    Parameters
+    ----------
+    kind : "table", "signals" or "images"
+        What the instances are.
+    given : collection of str
+        The names of the options that are given.
+
+    Examples
+    --------
+    >>> print(default_method("table", ["seed"]))
+    auto (the default for tables)
+    >>> print(default_method("table", ["seed", "epochs"]))
+    count-likelihood (the default of a single net on a table, which epochs asks for)
+    """
+    fpl = "Follow the Perturbed Leader"
+    for name in ("preset", "eta"):
+        if name in given:
+            return Choice(METHOD, f"{fpl}, which {name} asks for")
+    if kind != "table":
+        return Choice(METHOD, f"the default: {fpl}")
+    for_one = [name for name in given if name not in OF_EVERY_METHOD]
+    if not for_one:
+        return Choice(AUTO, "the default for tables")
+    asks = "" if for_one == ["net"] else f", which {' and '.join(for_one)} ask"
+    asks += "" if not asks else "s for" if len(for_one) == 1 else " for"
+    return Choice(ONE_NET, f"the default of a single net on a table{asks}")
 
 
 def held_out_share(n_bags: int, asked: float | None = None) -> Choice:
@@ -185,8 +220,13 @@ def check_share(asked: Any, name: str = "validation") -> None:
 
 def kind_of_instances(bags: Bags) -> str:
     """Return what the instances are, by their shape: "table", "signals" or "images"."""
-    axes = 2 if bags.x is None else len(bags.parts[0].shape)
-    return {3: "signals", 4: "images"}.get(axes, "table")
+    return "table" if bags.x is None else kind_of_rows(bags.x)
+
+
+def kind_of_rows(x: Any) -> str:
+    """Return what the rows of an array, a frame, or the first of a tuple of them are."""
+    first = x[0] if isinstance(x, tuple) else x
+    return {3: "signals", 4: "images"}.get(len(first.shape), "table")
 
 
 def preset_options(name: str) -> dict[str, Any]:

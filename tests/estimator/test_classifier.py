@@ -51,8 +51,13 @@ def routing():
 # -------------------------------------------------------------------------------- scikit-learn
 
 
-def test_scikit_learn_finds_nothing_to_object_to():
-    found = check_estimator(LLPClassifier(), on_fail=None, on_skip=None)
+@pytest.mark.parametrize(
+    "classifier",
+    [pytest.param(LLPClassifier(), marks=pytest.mark.slow), LLPClassifier("fpl", epochs=20)],
+    ids=["default", "fpl"],
+)
+def test_scikit_learn_finds_nothing_to_object_to(classifier):
+    found = check_estimator(classifier, on_fail=None, on_skip=None)
     assert [check for check in found if check["status"] == "failed"] == []
     assert sum(check["status"] == "passed" for check in found) > 40
     assert not [check for check in found if check["expected_to_fail"]]
@@ -110,8 +115,8 @@ def test_cross_validation_with_rows_of_proportions_as_y(routing):
 # ----------------------------------------------------------------------------- what it is given
 
 
-def fitted(X, y=None, **options):
-    return LLPClassifier(epochs=30, random_state=0).fit(X, y, **options)
+def fitted(X, y=None, *, method=None, **targets):
+    return LLPClassifier(method, epochs=30, random_state=0).fit(X, y, **targets)
 
 
 def test_all_kinds_of_targets_teach_the_same():
@@ -139,9 +144,9 @@ def test_all_kinds_of_targets_teach_the_same():
 
 def test_labels_beside_proportions_decide_nothing():
     X, bags, table, names = problem()
-    told = fitted(X, names, bags=bags, proportions=table)
+    told = fitted(X, names, method="fpl", bags=bags, proportions=table)
     wrong = np.where(names == "no", "yes", "no")
-    lied_to = fitted(X, wrong, bags=bags, proportions=table)
+    lied_to = fitted(X, wrong, method="fpl", bags=bags, proportions=table)
     assert np.array_equal(told.predict_proba(X), lied_to.predict_proba(X))
     assert told.history_["label_accuracy"][-1] == pytest.approx(
         1 - lied_to.history_["label_accuracy"][-1]
@@ -160,7 +165,7 @@ def test_bags_may_share_rows():
     X, _, _, names = problem()
     members = rand(names, 20, 40, seed=0).members
     bags = Bags.from_members(X, members, truth=names)
-    classifier = fitted(bags)
+    classifier = fitted(bags, method="fpl")
     assert np.mean(classifier.predict(X) == names) > 0.9
     assert classifier.pseudo_labels_.shape == (800,)
     held = classifier.pseudo_labels_.reshape(40, 20) == "yes"
@@ -275,7 +280,7 @@ def test_labels_meet_known_counts_and_are_the_most_likely_such():
 
 def test_pseudo_labels_meet_the_counts_of_all_bags():
     X, bags, table, names = problem()
-    classifier = fitted(X, bags=bags, proportions=table)
+    classifier = fitted(X, method="fpl", bags=bags, proportions=table)
     decided = pd.crosstab(bags, classifier.pseudo_labels_)
     assert np.array_equal(decided.to_numpy(), pd.crosstab(bags, names).to_numpy())
     assert np.mean(classifier.pseudo_labels_ == names) > 0.9
@@ -318,7 +323,7 @@ def test_a_table_from_files_is_fitted_and_scored(tmp_path):
     frame.to_parquet(tmp_path / "rows.parquet")
     table.rename_axis("ward").to_csv(tmp_path / "wards.csv")
     read = read_table(tmp_path / "rows.parquet", bag="ward", proportions=tmp_path / "wards.csv")
-    classifier = fitted(read)
+    classifier = fitted(read, method="fpl")
     assert np.mean(classifier.predict(frame[["a", "b", "c"]]) == names) > 0.9
     assert classifier.pseudo_labels_.shape == (600,)
     assert np.mean(classifier.pseudo_labels_ == np.array(names)[read.index]) > 0.9
@@ -502,9 +507,9 @@ def test_a_table_that_sums_to_neither_is_told_what_to_do():
 
 def test_eta_reaches_settings_of_ones_own():
     method = FPL(first="decide")
-    changed: Any = LLPClassifier(method, eta=3)._method()
+    changed: Any = LLPClassifier(eta=3)._method(method)
     assert (changed.eta, changed.first) == (3, "decide")
-    assert LLPClassifier(method)._method() is method
+    assert LLPClassifier()._method(method) is method
 
 
 def test_classes_are_found_however_a_table_writes_their_numbers():
@@ -527,7 +532,9 @@ def test_classes_are_found_however_a_table_writes_their_numbers():
 def test_the_plan_tells_what_was_given_from_what_was_decided():
     X, ids, table = np.eye(4), list("aabb"), {"a": [1, 1], "b": [0, 2]}
     decided = LLPClassifier(epochs=1, device="cpu").fit(X, bags=ids, proportions=table)
-    assert str(decided.plan_.method) == "fpl (the default: Follow the Perturbed Leader)"
+    assert str(decided.plan_.method) == (
+        "count-likelihood (the default of a single net on a table, which epochs asks for)"
+    )
     assert decided.plan_.weight_decay.value == 0.1
     given = LLPClassifier("greedy", epochs=1, weight_decay=0.0, device="cpu")
     given.fit(X, bags=ids, proportions=table)

@@ -97,8 +97,8 @@ def test_history_and_plan_tell_what_was_done(caplog, capsys):
         "method soft labels (the default)",
         "epochs 3 (given, as rounds)",
         "validation 0.0 (nothing is selected",
-        "epoch 1/3 · proportion error",
-        "epoch 3/3 · proportion error",
+        "round 1/3 · proportion error",
+        "round 3/3 · proportion error",
     ):
         assert said.count(text) == 1, text
     assert not capsys.readouterr().err
@@ -223,7 +223,7 @@ def test_linear_methods_are_the_functions(tmp_path, method, categories):
 def test_the_seed_reaches_the_folds_of_linear_models(monkeypatch):
     seeds, ridge = [], LINEAR_FITS["ridge"]
 
-    def spy(bags, seed=0):
+    def spy(bags, l2=None, seed=0):
         seeds.append(seed)
         return ridge(bags, l2=1.0)
 
@@ -279,11 +279,18 @@ def test_settings_that_make_no_sense_are_named(options, message):
         LLPClassifier(**options).fit(X, bags=bags, proportions=table)
 
 
-@pytest.mark.parametrize("options", [{"method": "linear"}, {"model": BOOSTING}])
-def test_images_are_refused(options):
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"method": "linear"}, "linear is for tables, but the instances are images"),
+        ({"method": "auto"}, "auto is for tables, but the instances are images"),
+        ({"model": BOOSTING}, "(?s)need rows of features.*with_rows"),
+    ],
+)
+def test_images_are_refused(options, words):
     x = np.zeros((20, 3, 4, 4), np.float32)
     told: dict[str, Any] = {"bags": np.arange(20) // 5, "proportions": np.full((4, 2), 0.5)}
-    with pytest.raises(ConfigError, match=r"(?s)need rows of features.*with_rows"):
+    with pytest.raises(ConfigError, match=words):
         LLPClassifier(**options).fit(x, **told)
 
 
@@ -305,13 +312,14 @@ def wards(n=600, seed=0):
 
 
 @pytest.mark.parametrize("shuffled", [False, True])
-def test_auto_learns_what_no_linear_model_can_and_is_saved_like_any(tmp_path, shuffled):
+def test_auto_learns_what_no_linear_model_can_and_is_saved_like_any(tmp_path, shuffled, steps):
+    steps(60)
     frame, truth = wards()
     order = np.random.default_rng(1).permutation(600) if shuffled else np.argsort(truth == "yes")
     bags = np.empty(600, int)
     bags[np.roll(order, 7)] = np.arange(600) // 10
     table = pd.crosstab(bags, truth, normalize="index")
-    fitted = LLPClassifier("auto", epochs=60, random_state=0, device="cpu")
+    fitted = LLPClassifier(random_state=0, device="cpu")  # tables are learned by auto
     fitted.fit(frame, bags=bags, proportions=table)
     new, known = wards(seed=2)
     assert (fitted.predict(new) == known).mean() > 0.85
@@ -323,26 +331,29 @@ def test_auto_learns_what_no_linear_model_can_and_is_saved_like_any(tmp_path, sh
     fitted.save(tmp_path / "model.safetensors")
     wanted = fitted.predict_proba(new)
     again = LLPClassifier.load(tmp_path / "model.safetensors")
-    assert again.method == "auto"
+    assert again.method is None
     np.testing.assert_array_equal(again.predict_proba(new), wanted)
     loaded = Model.load(tmp_path / "model.safetensors")
     np.testing.assert_array_equal(loaded.predict_proba(new), wanted)
 
 
-def test_auto_warns_where_bags_teach_nothing(caplog):
+def test_auto_warns_where_bags_teach_nothing(caplog, steps):
+    steps(20)
     rng = np.random.default_rng(0)
     bags, x = np.arange(400) // 20, rng.normal(size=(400, 3))
     shares = rng.random(20)
     table = dict(enumerate(np.stack([shares, 1 - shares], axis=1)))
-    LLPClassifier("auto", epochs=20, random_state=0).fit(x, bags=bags, proportions=table)
+    LLPClassifier("auto", random_state=0).fit(x, bags=bags, proportions=table)
     assert "perhaps nothing can be learned" in caplog.text
 
 
-def test_auto_takes_no_net_of_the_users(caplog):
+def test_auto_takes_no_net_and_no_options_of_one(caplog, steps):
+    steps(1)
     with pytest.raises(ConfigError, match="the method 'auto' chooses its nets itself"):
         LLPClassifier("auto", model="mlp").fit([[0.0], [1.0]], ["a", "b"])
     LLPClassifier("auto", eta=3, epochs=1).fit([[0.0], [1.0]] * 5, ["a", "b"] * 5)
-    assert "eta is ignored" in caplog.text
+    for name in ("eta", "epochs"):
+        assert f"{name} is ignored: it has no meaning for the method 'auto'" in caplog.text
 
 
 def test_fit_refuses_auto_by_its_name():

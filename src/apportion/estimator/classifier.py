@@ -40,6 +40,7 @@ from apportion.estimator.inputs import encode_rows, n_rows_of, read_rows
 from apportion.estimator.learning import (
     OPTIONS,
     check_settings,
+    method_for,
     plan_for,
     share_for,
     trains_otherwise,
@@ -52,7 +53,7 @@ from apportion.methods.registry import method_named
 from apportion.metrics import bag_means, proportion_error
 from apportion.model.model import Model, describe_parts
 from apportion.nets.build import build_net
-from apportion.plan import METHOD, Choice, check_share, held_out_share, make_plan
+from apportion.plan import Choice, check_share, held_out_share, kind_of_rows, make_plan
 from apportion.training.fit import fit
 from apportion.training.progress import announce
 
@@ -192,9 +193,11 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def _fit(self, X: Any, y: Any, bags: Any, proportions: Any) -> None:
-        seed, by_fit = _seed(self.random_state), not trains_otherwise(self)
+        seed = _seed(self.random_state)
         self._check_settings()
         rows = read_rows(self, X, reset=True)
+        method = method_for(self, kind_of_rows(rows))
+        by_fit = not trains_otherwise(self, method.value)
         whole = _known(X, rows, y, bags, proportions)
         self.classes_ = class_array(whole.classes)
         check_share(self.validation_fraction, "validation_fraction")
@@ -215,22 +218,29 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             f"{whole.n_instances:,} instances in all."
         )
         if by_fit:
-            self._train_net(train, valid, share, seed, told)
+            self._train_net(method, train, valid, share, seed, told)
         else:
-            self.plan_: Any = plan_for(self, train)
+            self.plan_: Any = plan_for(self, method, train)
             announce(f"{told}\n{self.plan_}", self.verbose)
-            self.model_, self.history_ = train_otherwise(self, train, valid, seed)
+            self.model_, self.history_ = train_otherwise(self, method, train, valid, seed)
         self.pseudo_labels_ = self._pseudo_labels(whole, valid, isinstance(X, Bags))
 
     def _train_net(
-        self, train: Bags, valid: Bags | None, share: Choice, seed: int, told: str
+        self,
+        chosen: Choice,
+        train: Bags,
+        valid: Bags | None,
+        share: Choice,
+        seed: int,
+        told: str,
     ) -> None:
-        method = self._method()
+        method = self._method(chosen.value)
         options = {name: getattr(self, name) for name in (*OPTIONS, "device")} | {"seed": seed}
         given = {name: value for name, value in options.items() if value is not None}
-        named = self.method if isinstance(self.method, str | None) else type(method).__name__
+        if not isinstance(chosen.value, str):
+            chosen = Choice(type(method).__name__, chosen.reason)
         net, name = self._net(train, seed)
-        plan = make_plan(train, validation=share, net=name, method=named, options=given)
+        plan = make_plan(train, validation=share, net=name, method=chosen, options=given)
         self.plan_ = plan
         net = net if net is not None else build_net(plan.net.value, train, seed=seed)
         config = plan.config(given)
@@ -330,10 +340,12 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     # ------------------------------------------------------------------------------- settings
 
     def _check_settings(self) -> None:
-        check_settings(self) if trains_otherwise(self) else self._method()
+        """Check what needs no data; without a method, that of images will do."""
+        method = method_for(self, "images").value
+        check_settings(self, method) if trains_otherwise(self, method) else self._method(method)
 
-    def _method(self) -> Method:
-        method = method_named(METHOD if self.method is None else self.method)
+    def _method(self, given: str | Method) -> Method:
+        method = method_named(given)
         if self.eta is None:
             return method
         settings: Any = method

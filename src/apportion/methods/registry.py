@@ -51,7 +51,7 @@ def method_named(method: str | Method) -> Method:
         what = "it averages several nets" if method == AUTO else "it fits a linear model"
         raise ConfigError(
             f"{method} is no method of fit, which trains one net: {what}.",
-            f"In Python: LLPClassifier(method={method!r}).",
+            f"Use LLPClassifier(method={method!r}), or apportion train --method {method}.",
         )
     if method not in METHODS:
         raise ConfigError(f"there is no method {method!r}.", suggestion(method, METHODS))

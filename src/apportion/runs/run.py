@@ -49,11 +49,12 @@ try:
 except ImportError:  # pragma: no cover - on Windows, where a file that is locked cannot be deleted
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["FORMAT_VERSION", "Run", "check_records"]
+__all__ = ["FORMAT_VERSION", "Run", "check_records", "planned"]
 
 log = logging.getLogger("apportion")
 
 FORMAT_VERSION = 3  # of every file in a run's folder
+MOST_NETS = 64
 MAKE_ROOM = "Make room on the disk and run again: training continues from the last checkpoint."
 
 
@@ -156,7 +157,7 @@ class Run:
             )
         sections = [name for name in ("train", "method") if name not in read]
         sections += [n for n, v in read.items() if n != "format" and not isinstance(v, dict)]
-        if sections or type(version) is not int or "epochs" not in read["train"]:
+        if sections or type(version) is not int or planned(read) is None:
             raise RunError(f"{self.config} is not the configuration of a run.", remedy)
         try:
             TrainConfig.from_dict(read["train"])
@@ -264,6 +265,21 @@ class Run:
     def replacing(self, path: Path) -> AbstractContextManager[Path]:
         """Yield a path to write to, and put what was written in the place of a file in one step."""
         return replacing(path, RunError, MAKE_ROOM)
+
+
+def planned(settings: Mapping[str, Any]) -> tuple[int, str] | None:
+    """Return how many records a run will have, and what each is of: an epoch or a net.
+
+    Examples
+    --------
+    >>> planned({"train": {"epochs": 50}}), planned({"train": {}, "resolved": {"nets": 12}})
+    ((50, 'epoch'), (12, 'net'))
+    """
+    nets = settings.get("resolved", {}).get("nets")
+    if type(nets) is int and 1 <= nets <= MOST_NETS:
+        return nets, "net"
+    epochs = settings["train"].get("epochs")
+    return None if nets is not None or epochs is None else (epochs, "epoch")
 
 
 @contextmanager

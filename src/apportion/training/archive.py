@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from os import PathLike
@@ -24,6 +24,8 @@ from apportion.runs.run import FORMAT_VERSION, Run
 from apportion.runs.tensors import check_tensors, is_finite
 from apportion.training import checkpoint
 from apportion.training.session import Session
+
+__all__ = ["Archive", "begin", "check_identity"]
 
 log = logging.getLogger("apportion")
 
@@ -64,12 +66,13 @@ class Archive:
             return False
         self.identity = _identity(session)
         if self.saved is None:
-            self._begin(self.run, session)
+            method = describe(session.method)
+            begin(self.run, asdict(session.config), method, self._resolved(session))
             return False
         (tensors, header), self.saved = self.saved, None
         run, net = self.run, session.net
         groups = {name: tensors.get(name, {}) for name in GROUPS}
-        _check_identity(run, header["identity"], self.identity, header["epoch"])
+        check_identity(run, _with_epochs_added(run, header, self.identity), self.identity)
         for name, value in json.loads(json.dumps(_model_about(session))).items():
             if header.get(name) != value:
                 raise RunError(f"{run.checkpoint} is damaged: {name} is of another run.", RESTORE)
@@ -151,53 +154,53 @@ class Archive:
         if not self.run.evaluation.exists():  # it is written once: a finished run learns no more
             save_evaluations(self.run, train.classes, session.evaluations())
 
-    def _begin(self, run: Run, session: Session) -> None:
-        """Write down how a new run is trained."""
-        logged, allowed = len(run.records()), 0
-        if run.config.exists():
-            settings = run.settings("Train in a folder of its own, which need not exist yet.")
-            if "data" in settings and "data" not in run.about:
-                raise RunError(
-                    f"{run.folder} holds a run of apportion train, without a checkpoint yet.",
-                    f"Go on with it: apportion train --resume {shlex.quote(str(run.folder))}; or "
-                    "train in another folder.",
-                )
-            allowed = TrainConfig.from_dict(settings["train"]).checkpoint_every
-        if run.model.exists() or logged > allowed:
-            what = "a trained model" if run.model.exists() else f"a log of {logged} epochs"
-            raise RunError(
-                f"{run.folder} has {what}, but no checkpoint to go on from.",
-                f"Put {run.checkpoint.name} back, or train in another folder.",
-            )
-        run.rewind(0)
-        resolved = {
+    def _resolved(self, session: Session) -> dict[str, Any]:
+        return {
             **session.supervision.resolved,
             "device": str(session.device),
             **self.identity["arithmetic"],
             "threads": torch.get_num_threads(),
             "torch": torch.__version__,
         }
-        text = f"format = {FORMAT_VERSION}\n\n[train]\n{session.config.to_toml()}"
-        text += f"\n[method]\n{as_toml(describe(session.method))}"
-        text += "\n# What followed from data and machine: for readers, and never read again.\n"
-        text += f"[resolved]\n{as_toml(resolved)}"
-        for section, values in run.about.items():
-            text += f"\n[{section}]\n{as_toml(values)}"
-        with run.replacing(run.config) as beside:
-            beside.write_text(text, encoding="utf-8")
 
 
-def _check_identity(run: Run, theirs: dict[str, Any], ours: dict[str, Any], done: int) -> None:
+def begin(
+    run: Run, train: Mapping[str, Any], method: Mapping[str, Any], resolved: Mapping[str, Any]
+) -> None:
+    """Write down how a new run is trained."""
+    logged, allowed = len(run.records()), 0
+    if run.config.exists():
+        settings = run.settings("Train in a folder of its own, which need not exist yet.")
+        if "data" in settings and "data" not in run.about:
+            raise RunError(
+                f"{run.folder} holds a run of apportion train, without a checkpoint yet.",
+                f"Go on with it: apportion train --resume {shlex.quote(str(run.folder))}; or "
+                "train in another folder.",
+            )
+        allowed = TrainConfig.from_dict(settings["train"]).checkpoint_every
+    if run.model.exists() or logged > allowed:
+        what = "a trained model" if run.model.exists() else f"a log of {logged} epochs"
+        raise RunError(
+            f"{run.folder} has {what}, but no checkpoint to go on from.",
+            f"Put {run.checkpoint.name} back, or train in another folder.",
+        )
+    run.rewind(0)
+    text = f"format = {FORMAT_VERSION}\n\n[train]\n{as_toml(train)}"
+    text += f"\n[method]\n{as_toml(method)}"
+    text += "\n# What followed from data and machine: for readers, and no options.\n"
+    text += f"[resolved]\n{as_toml(resolved)}"
+    for section, values in run.about.items():
+        text += f"\n[{section}]\n{as_toml(values)}"
+    with run.replacing(run.config) as beside:
+        beside.write_text(text, encoding="utf-8")
+
+
+def check_identity(run: Run, theirs: dict[str, Any], ours: dict[str, Any]) -> None:
+    """Check that a checkpoint is of the same bags, method and configuration."""
     ours = json.loads(json.dumps(ours))
     if theirs.keys() != ours.keys():
         found = f"the identity of the run has {listing(theirs) or 'nothing'}, not {listing(ours)}"
         raise RunError(f"{run.checkpoint} is damaged: {found}.", RESTORE)
-    before = theirs["configuration"]
-    planned = before.get("epochs") if isinstance(before, dict) else None
-    if type(planned) is not int or planned < done:
-        found = f"it was saved after epoch {done} of {planned!r:.60}"
-        raise RunError(f"{run.checkpoint} is damaged: {found}.", RESTORE)
-    theirs = _with_epochs_added(run, theirs, ours["configuration"])
     for name, value in theirs.items():
         if ours[name] != value:
             raise RunError(
@@ -207,18 +210,26 @@ def _check_identity(run: Run, theirs: dict[str, Any], ours: dict[str, Any], done
             )
 
 
-def _with_epochs_added(run: Run, theirs: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+def _with_epochs_added(run: Run, header: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
     """Return what a run began with, but with more epochs, if that is all that differs.
 
     The result must be what that many epochs from the start had led to, at the same η.
     """
-    before = theirs["configuration"]
-    if now["epochs"] <= before["epochs"] or {**before, "epochs": now["epochs"]} != now:
+    theirs: dict[str, Any] = header["identity"]
+    before, now = theirs.get("configuration"), ours["configuration"]
+    if theirs.get("method") != json.loads(json.dumps(ours["method"])):
+        return theirs
+    planned = before.get("epochs") if isinstance(before, dict) else None
+    if type(planned) is not int or planned < header["epoch"]:
+        found = f"it was saved after epoch {header['epoch']} of {planned!r:.60}"
+        raise RunError(f"{run.checkpoint} is damaged: {found}.", RESTORE)
+    now = json.loads(json.dumps(now))
+    if now["epochs"] <= planned or {**theirs["configuration"], "epochs": now["epochs"]} != now:
         return theirs
     if now["schedule"] != "constant" or now["warmup"]:
         found = "which falls to 0 at the last" if now["schedule"] != "constant" else "by warmup"
         raise RunError(
-            f"{run.folder} was trained for {before['epochs']} epochs, and its learning rate "
+            f"{run.folder} was trained for {planned} epochs, and its learning rate "
             f"depends on how many there are ({now['schedule']}, {found}): none can be added.",
             f"Train {now['epochs']} epochs in another folder.",
         )

@@ -52,10 +52,8 @@ def check_types(net: Any, config: Any, train: Any, valid: Any, test: Any) -> Non
             _ = bags.parts  # which raises if there are no rows
 
 
-def check_input(
-    net: nn.Module, config: TrainConfig, train: Bags, valid: Bags | None, test: Bags | None
-) -> None:
-    """Check that the arguments of `fit` fit each other."""
+def check_sets(train: Bags, valid: Bags | None, test: Bags | None) -> None:
+    """Check that all bags have the same classes."""
     for name, bags in (("validation", valid), ("test", test)):
         if bags is not None and bags.classes != train.classes:
             raise BagError(
@@ -63,6 +61,13 @@ def check_input(
                 f"{train.classes}.",
                 "Pass classes= to Bags, so that all have the same in the same order.",
             )
+
+
+def check_input(
+    net: nn.Module, config: TrainConfig, train: Bags, valid: Bags | None, test: Bags | None
+) -> None:
+    """Check that the arguments of `fit` fit each other."""
+    check_sets(train, valid, test)
     if config.patience is not None and valid is None:
         raise ConfigError(
             f"patience is {config.patience}, but there are no validation bags to stop by.",

@@ -39,19 +39,21 @@ def brief(record: Mapping[str, Any]) -> str:
     >>> brief({"epoch": 7, "loss": 0.5, "changed": 0.125, "regret": 0.1, "seconds": {"train": 1.5}})
     'loss 0.5000 · labels changed 12.5%'
     """
-    return " · ".join(_shown(record, ("loss", "valid_error", "proportion_error", "changed")))
+    shown = _shown(record, ("loss", "valid_error", "proportion_error", "changed"))
+    return " · ".join([*([record["member"]] if "member" in record else []), *shown])
 
 
-def readable(record: Mapping[str, Any], epochs: int) -> str:
-    """Put the record of an epoch into one line.
+def readable(record: Mapping[str, Any], epochs: int, unit: str = "epoch") -> str:
+    """Put the record of an epoch, or of another unit of training, into one line.
 
     Examples
     --------
     >>> readable({"epoch": 7, "loss": 0.5, "changed": 0.125, "seconds": {"train": 1.5}}, 100)
     'epoch   7/100 · loss 0.5000 · labels changed 12.5% · 1.50 s'
     """
-    epoch = f"epoch {record['epoch']:{len(str(epochs))}}/{epochs}"
-    return " · ".join([epoch, *_shown(record, SHOWN), f"{sum(record['seconds'].values()):.2f} s"])
+    done = [f"{unit} {record['epoch']:{len(str(epochs))}}/{epochs}"]
+    done += [record["member"]] if "member" in record else []
+    return " · ".join([*done, *_shown(record, SHOWN), f"{sum(record['seconds'].values()):.2f} s"])
 
 
 def _shown(record: Mapping[str, Any], keys: Iterable[str]) -> Iterator[str]:
@@ -73,7 +75,7 @@ def announce(text: str, wanted: bool | None) -> None:
 
 @contextmanager
 def progress_bars(
-    epochs: Sequence[int], wanted: bool | None
+    epochs: Sequence[int], wanted: bool | None, unit: str = "epoch"
 ) -> Iterator[list[Callable[[int, str], None]]]:
     """Show a bar for every training, with the time left: by default on a terminal."""
     from rich import progress
@@ -82,7 +84,7 @@ def progress_bars(
     console = Console(stderr=True, force_terminal=wanted or None)
     shown = console.is_terminal if wanted is None else wanted
     done, left = progress.MofNCompleteColumn(), progress.TimeRemainingColumn()
-    columns = (progress.BarColumn(20), "epoch", done, left, "left · {task.description}")
+    columns = (progress.BarColumn(20), unit, done, left, "left · {task.description}")
     room = max(console.width - ROOM_FOR_BARS, 0)  # more text would make the bar shorter
     with progress.Progress(*columns, console=console, disable=not shown, transient=True) as bars:
 

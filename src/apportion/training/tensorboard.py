@@ -36,7 +36,7 @@ def scalars(record: Mapping[str, Any]) -> dict[str, float]:
     for name, value in record.items():
         if isinstance(value, Mapping):
             found |= {f"{name}/{inner}": float(number) for inner, number in value.items()}
-        elif name != "epoch":
+        elif name not in ("epoch", "member"):
             group, _, rest = name.partition("_")
             grouped = f"{GROUPS[group]}/{rest}" if rest and group in GROUPS else name
             found[OTHERS.get(name, grouped)] = float(value)

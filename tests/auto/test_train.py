@@ -1,16 +1,14 @@
-"""`auto`: which nets are trained, what they are together, and what is said of them."""
+"""Training of a table: which nets are trained, what they are together, and what is said of them."""
 
 import numpy as np
 import pytest
 import torch
 
-from apportion import auto
-from apportion.auto import Member, in_words, learn, members_of, overdispersion
+from apportion.auto.members import Member, members_of, overdispersion, plan_table
+from apportion.auto.train import train_table
 from apportion.bags.bags import Bags
 from apportion.errors import ConfigError
-from apportion.model.model import Model, describe_parts
-
-SHORT = {"epochs": 4}
+from apportion.plan import Choice
 
 
 def ring(n, seed):
@@ -28,13 +26,12 @@ def bags_of(x, y, size, *, differing, seed=0, **more):
     return Bags.from_rows(x, ids, truth=y, **more)
 
 
-def accuracy_of(learned, bags, x, y):
-    model = Model(learned.net, bags.classes, describe_parts(bags), device="cpu")
-    return (model.predict(x) == y).mean()
+def in_words(bags):
+    return str(plan_table(bags, Choice("auto", "given"), Choice(0.0, "given")))
 
 
-def weights_of(net):
-    return {name: value.clone() for name, value in net.state_dict().items()}
+def weights_of(learned):
+    return dict(learned.model.net.state_dict())
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -60,7 +57,7 @@ def test_bags_that_differ_are_shared_out_and_others_are_not():
     alike, differing = (bags_of(x, y, 20, differing=own) for own in (False, True))
     kinds = ["likelihood", "proportions", "linear start"]
     assert members_of(alike) == [
-        *(Member(kind, None, True) for kind in kinds),
+        *(Member(kind) for kind in kinds),
         *(Member(kind, fold, False) for fold in (0, 1) for kind in kinds),
     ]
     assert members_of(differing) == [
@@ -70,23 +67,25 @@ def test_bags_that_differ_are_shared_out_and_others_are_not():
     assert "4 nets of each kind" in in_words(differing)
 
 
-def test_several_classes_have_a_linear_member_and_one_bag_has_no_folds():
+def test_several_classes_have_a_linear_member_and_one_bag_has_no_folds(steps):
     three = Bags.from_rows(np.eye(6), [0, 0, 1, 1, 2, 2], truth=[0, 1, 2, 0, 1, 2])
     assert [m.kind for m in members_of(three)][:3] == ["likelihood", "linear start", "linear"]
     one = Bags.from_rows(np.eye(4), [0] * 4, truth=[0, 1, 0, 1])
     assert [m.fold for m in members_of(one)] == [None] * 3
-    learned = learn(one, device="cpu", options=SHORT)
+    steps(4)
+    learned = train_table(one, device="cpu")
     assert learned.expectation is None
-    assert learned.net(torch.eye(4)).isfinite().all()
+    assert np.isfinite(learned.model.predict_proba(np.eye(4))).all()
 
 
 @pytest.mark.parametrize("differing", [False, True])
-def test_it_learns_what_no_linear_model_can(differing):
+def test_it_learns_what_no_linear_model_can(differing, steps):
+    steps(60)
     x, y = ring(1000, 0)
     bags = bags_of(x, y, 10, differing=differing)
-    learned = learn(bags, device="cpu", threads=1, options={"epochs": 60})
+    learned = train_table(bags, device="cpu", threads=1)
     new, truth = ring(2000, 1)
-    assert accuracy_of(learned, bags, new, truth) > 0.9  # the larger class has half
+    assert (learned.model.predict(new) == truth).mean() > 0.9  # the larger class has half
     assert learned.expectation is not None
     assert learned.expectation.learned
     assert learned.expectation.skill > 0.3
@@ -94,15 +93,16 @@ def test_it_learns_what_no_linear_model_can(differing):
 
 
 @pytest.mark.slow
-def test_it_says_when_nothing_can_be_learned():
+def test_it_says_when_nothing_can_be_learned(steps):
     """By chance a bag or two are predicted well, so that one of three may look learned."""
+    steps(60)
     x, y = ring(400, 0)
     bags = bags_of(x, y, 20, differing=True)
     said = []
     for seed in range(3):
         shuffled = bags.proportions[np.random.default_rng(seed).permutation(bags.n_bags)]
         silent = Bags.from_rows(x, _ids(bags), dict(zip(bags.ids, shuffled, strict=True)))
-        found = learn(silent, device="cpu", threads=1, options={"epochs": 60}).expectation
+        found = train_table(silent, device="cpu", threads=1).expectation
         assert found is not None
         assert found.skill < 0.2
         said.append("perhaps nothing can be learned" in str(found))
@@ -115,46 +115,19 @@ def _ids(bags):
     return ids
 
 
-def test_equal_bags_and_seeds_give_equal_bits_and_the_truth_gives_nothing():
+def test_equal_bags_and_seeds_give_equal_bits_and_the_truth_gives_nothing(steps):
+    steps(4)
     x, y = ring(120, 0)
     bags = bags_of(x, y, 12, differing=False)
-    first, again = (
-        learn(own, seed=3, device="cpu", options=SHORT) for own in (bags, bags.without_truth())
-    )
-    other = learn(bags, seed=4, device="cpu", options=SHORT)
-    a, b, c = (weights_of(own.net) for own in (first, again, other))
+    first, again = (train_table(own, seed=3, device="cpu") for own in (bags, bags.without_truth()))
+    other = train_table(bags, seed=4, device="cpu")
+    a, b, c = map(weights_of, (first, again, other))
     assert all(torch.equal(a[name], b[name]) for name in a)
     assert not all(torch.equal(a[name], c[name]) for name in a)
     assert first.expectation == again.expectation
 
 
-@pytest.mark.parametrize("differing", [False, True])
-def test_nets_that_are_done_are_not_trained_again(differing, monkeypatch):
-    x, y = ring(120, 0)
-    bags = bags_of(x, y, 12, differing=differing)
-    done, records = [], []
-
-    def on_member(record, net):
-        records.append(record)
-        done.append(weights_of(net))
-
-    whole = learn(bags, device="cpu", options=SHORT, on_member=on_member)
-    assert [record["epoch"] for record in records] == [*range(1, len(members_of(bags)) + 1)]
-    assert records[1]["member"].startswith("proportions")
-    trained, train = [], auto._train
-
-    def watched(*given):
-        trained.append(given)
-        return train(*given)
-
-    monkeypatch.setattr(auto, "_train", watched)
-    again = learn(bags, device="cpu", options=SHORT, done=done[:-1])
-    assert len(trained) == 2  # the stages of the last net
-    a, b = weights_of(whole.net), weights_of(again.net)
-    assert all(torch.equal(a[name], b[name]) for name in a)
-
-
 def test_images_are_refused():
     bags = Bags.from_rows(np.zeros((4, 1, 8, 8)), [0, 0, 1, 1], [[0.5, 0.5]] * 2)
     with pytest.raises(ConfigError, match="auto is for tables, but the instances are images"):
-        learn(bags)
+        train_table(bags)

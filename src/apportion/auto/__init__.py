@@ -1,0 +1,1 @@
+"""What tables are learned by if nothing else is asked for: few small models, averaged."""

@@ -1,0 +1,141 @@
+r"""The members of an average: what `method="auto"` trains for which bags, and why.
+
+No method is the best for every kind of bags, and bags without labels cannot tell which one is: held
+out or not, they choose badly between good methods. What holds everywhere is to average few models
+that err differently. Each is a perceptron of 64 units, trained in full steps (or in steps of 16,384
+instances, where there are more):
+
+* ``likelihood``: the likelihood of the counts (`apportion.methods.count_likelihood`);
+* ``proportions``: Eq. 7, each bag by its size, then soft labels (two classes only);
+* ``linear start``: the perceptron beside a linear model, which it starts as, the likelihood of the
+  counts, then soft labels;
+* ``linear``: that linear model itself (more than two classes only).
+
+The one choice that the bags decide: by how much more their proportions differ than those of bags
+filled at random, the overdispersion
+
+.. math:: \phi = \frac{1}{(n - 1) C} \sum_i \sum_c \frac{|B^i| (p^i_c - q_c)^2}{q_c (1 - q_c)}
+
+with q the proportions of all instances. Bags that differ (φ > 2) teach much, and the danger is to
+fit them too closely: each model is then the mean of four, each trained without a quarter of the
+bags. Bags that are alike cannot spare a quarter: each model is trained once, on all of them.
+
+The models that did not see a bag also tell how well its proportions are predicted, against the
+proportions of all other bags. That is what to expect, and whether anything was learned at all.
+Models on halves of the bags serve for it where bags are alike; with two classes they also set the
+slope of the log-odds, which such bags leave too steep or too flat.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from apportion.bags.bags import Bags
+from apportion.errors import count
+from apportion.labels.linear import LINEAR_FITS
+from apportion.plan import AUTO, Choice, Choices, threads_for
+from apportion.randomness import Purpose, generator
+
+__all__ = ["MOST_PER_STEP", "TABLE_METHODS", "Member", "TablePlan", "folds_of", "members_of",
+           "overdispersion", "plan_table"]  # fmt: skip
+
+TABLE_METHODS = (AUTO, *LINEAR_FITS)  # which `fit`, that trains one net, does not know
+MOST_PER_STEP = 16_384  # instances
+DIFFERING = 2.0  # φ
+FOLDS = 4
+
+
+class Member(NamedTuple):
+    """One net of the average, or one that only judges bags."""
+
+    kind: str
+    fold: int | None = None  # of the bags, that it does not see; None if it sees all
+    kept: bool = True  # in the average
+
+    def __str__(self) -> str:
+        if self.fold is None:
+            return self.kind
+        return f"{self.kind}, {'' if self.kept else 'to judge, '}without fold {self.fold + 1}"
+
+
+@dataclass(frozen=True)
+class TablePlan(Choices):
+    """What the training of an average or of a linear model uses, and why."""
+
+    net: Choice
+    method: Choice
+    validation: Choice
+    threads: Choice
+
+
+def overdispersion(bags: Bags) -> float:
+    """Return by how much more proportions differ than those of bags filled at random.
+
+    Examples
+    --------
+    >>> alike = Bags.from_rows(None, np.arange(40) // 10, [[0.5, 0.5]] * 4)
+    >>> pure = Bags.from_rows(None, np.arange(40) // 10, [[1, 0], [0, 1]] * 2)
+    >>> overdispersion(alike), round(overdispersion(pure), 2)
+    (0.0, 13.33)
+    """
+    sizes, p = bags.sizes[:, None], bags.proportions
+    q = (sizes * p).sum(axis=0) / sizes.sum()
+    occurs = (q > 0) & (q < 1)
+    if not occurs.any() or bags.n_bags < 2:
+        return 0.0
+    chance = q[occurs] * (1 - q[occurs])
+    terms = sizes * (p[:, occurs] - q[occurs]) ** 2 / chance
+    return float(terms.sum() / (bags.n_bags - 1) / occurs.sum())
+
+
+def members_of(bags: Bags, method: str = AUTO) -> list[Member]:
+    """List the nets to train, in this order."""
+    if method != AUTO:
+        return [Member(method)]
+    several = bags.n_classes > 2
+    kinds = ["likelihood", *([] if several else ["proportions"]), "linear start"]
+    kinds += ["linear"] if several else []
+    differing = overdispersion(bags) > DIFFERING
+    n_folds = _n_folds(bags)
+    whole = [] if differing and n_folds > 1 else [Member(kind) for kind in kinds]
+    judges = [Member(kind, fold, not whole) for fold in range(n_folds) for kind in kinds]
+    return whole + (judges if n_folds > 1 else [])
+
+
+def _n_folds(bags: Bags) -> int:
+    return min(FOLDS if overdispersion(bags) > DIFFERING else 2, bags.n_bags)
+
+
+def folds_of(bags: Bags, seed: int) -> NDArray[np.int64]:
+    """Return the fold of each bag."""
+    return generator(seed, Purpose.FOLDS, 0).permutation(bags.n_bags) % _n_folds(bags)
+
+
+def plan_table(
+    bags: Bags, method: Choice, validation: Choice, threads: int | None = None
+) -> TablePlan:
+    """Say what is trained on these bags, and why."""
+    net = Choice("mlp", "without hidden layers: a linear model")
+    per_step = bags.n_instances
+    if method.value == AUTO:
+        kept = sum(member.kept for member in members_of(bags))
+        net = Choice(f"average of {count(kept, 'net')}", _reason(bags))
+        per_step = min(per_step, MOST_PER_STEP)
+    chosen = Choice(*threads_for(bags, per_step)) if threads is None else Choice(threads, "given")
+    return TablePlan(net, method, validation, chosen)
+
+
+def _reason(bags: Bags) -> str:
+    members = members_of(bags)
+    kinds = ", ".join(dict.fromkeys(member.kind for member in members))
+    each = f"{_n_folds(bags)} nets of each kind, each without a part of the bags"
+    if any(member.fold is None for member in members):
+        each = "one net of each kind, on all bags"
+    return (
+        f"proportions differ {overdispersion(bags):.2g} times as much as by chance, in "
+        f"{count(bags.n_bags, 'bag')}: {each} ({kinds})"
+    )

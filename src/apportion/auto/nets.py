@@ -1,0 +1,118 @@
+"""The nets of an average, each trained on its own."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+
+from apportion.auto.members import MOST_PER_STEP
+from apportion.bags.bags import Bags
+from apportion.config import TrainConfig
+from apportion.engine.device import device_for
+from apportion.labels.linear import LINEAR_FITS, fit_linear
+from apportion.learners.linear import linear_net, start_as
+from apportion.methods.base import Method
+from apportion.methods.count_likelihood import CountLikelihood
+from apportion.methods.proportion_loss import ProportionLoss
+from apportion.methods.soft_labels import SoftLabels
+from apportion.nets.build import build_net
+from apportion.training.job import Job
+from apportion.training.session import Session
+
+__all__ = ["train_net"]
+
+HIDDEN = 64
+PENALTY = {2: 10.0}  # of the linear start; 1 with more classes
+
+
+class Stage(NamedTuple):
+    """One training of a net."""
+
+    method: Method
+    steps: int
+    learning_rate: float
+    warmup: int = 0  # steps
+
+
+LIKELIHOOD = CountLikelihood(ramp=0)
+SHARPEN = Stage(SoftLabels(), 160, 2.5e-3)
+STAGES: dict[str, list[Stage]] = {
+    "likelihood": [Stage(LIKELIHOOD, 400, 5e-3, 10)],
+    "proportions": [Stage(ProportionLoss(by_size=True), 150, 5e-3, 10), SHARPEN],
+    "linear start": [Stage(LIKELIHOOD, 150, 5e-3, 10), SHARPEN],
+}
+
+
+def train_net(
+    kind: str, bags: Bags, *, seed: int, device: str, alone: bool = False
+) -> tuple[nn.Module, dict[str, float]]:
+    """Train a net of some kind on the bags that it sees.
+
+    Parameters
+    ----------
+    alone : bool
+        Whether it is all that is trained: the penalty of a linear model is then chosen by bags
+        held out.
+
+    Returns
+    -------
+    nn.Module and dict
+        The net, and numbers for the log: its last loss, or its penalty.
+    """
+    penalty = PENALTY.get(bags.n_classes, 1.0)
+    if alone or kind == "linear":
+        linear = LINEAR_FITS[kind](bags, l2=None if alone else penalty, seed=seed)
+        return linear_net(linear), {"l2": linear.l2}
+    net = build_net("mlp", bags, seed=seed, hidden=[HIDDEN], skip=kind == "linear start")
+    if kind == "linear start":
+        start_as(net, fit_linear(bags, l2=penalty, seed=seed))
+    else:
+        _start_at_totals(net, bags)
+    loss = math.nan
+    for stage in STAGES[kind]:
+        loss = _train(net, bags, stage.method, _config(stage, bags, seed, device))
+    return net.eval(), {"loss": loss}
+
+
+def _start_at_totals(net: nn.Module, bags: Bags) -> None:
+    """Begin with the proportions of all instances, from which weight decay draws away else."""
+    shares = (bags.sizes[:, None] * bags.proportions).sum(axis=0) / bags.n_instances
+    last = [module for module in net.modules() if isinstance(module, nn.Linear)][-1]
+    with torch.no_grad():
+        last.bias.copy_(torch.from_numpy(np.log(np.clip(shares, 1e-6, None))))
+
+
+def _config(stage: Stage, bags: Bags, seed: int, device: str) -> TrainConfig:
+    n = bags.n_instances
+    per_step = min(n, MOST_PER_STEP)
+    room = max(1, 2**24 // bags.n_classes**2)  # instances whose covariances fit
+    return TrainConfig(
+        epochs=max(1, math.ceil(stage.steps * per_step / n)),
+        batch_size=per_step,
+        instances_per_pass=min(per_step, room),
+        learning_rate=stage.learning_rate,
+        weight_decay=1.0,
+        schedule="cosine",
+        warmup=stage.warmup / stage.steps,
+        seed=seed,
+        device=device,
+        precision="float32",
+    )
+
+
+def _train(net: nn.Module, bags: Bags, method: Method, config: TrainConfig) -> float:
+    """Train a net, and return its last loss. That is `fit` without records, which nobody reads."""
+    session = Session(Job(net, bags, method=method, config=config), device_for(config.device))
+    loss = math.nan
+    with session.turn():
+        if session.supervision.decides_first:
+            session.learn_from(0, session.confidence_to_learn_from())
+        for epoch in range(1, config.epochs + 1):
+            loss = session.train_epoch(epoch)
+            session.learn_from(epoch, session.confidence_to_learn_from())
+    session.finish()
+    return loss
