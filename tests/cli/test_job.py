@@ -34,7 +34,7 @@ def test_the_folder_tells_all(trained):
         "exclude": ["id"],
     }
     assert config["model"] == {"net": "mlp", "validation": 0}
-    assert config["method"]["name"] == "fpl"
+    assert config["method"] == {"name": "count-likelihood", "ramp": 0.5}
     assert TrainConfig.from_dict(config["train"]).epochs == 3
     assert len(records(trained / "a")) == 3
     # Of 20 bags a tenth would be two, which select worse than the last epoch does.
@@ -210,7 +210,7 @@ def test_test_bags_need_no_labels(tmp_path):
     [
         (f"format = {FORMAT_VERSION}", "format = 1", "another format"),
         ('kind = "table"', 'kind = "tabel"', "kind 'tabel'"),
-        ("accumulate = true", 'accumulate = "yes"', "true or false"),
+        ("ramp = 0.5", "ramp = 2", "ramp must be"),
         ("epochs = 3", 'epochs = "3"', "epochs must be an integer ≥ 1; got '3'"),
         ('net = "mlp"', 'net = "mlp"\nhiden = [3]', "Did you mean 'hidden'?"),
         ("[train]", "rows = 3\n[train]", "outside of a section"),

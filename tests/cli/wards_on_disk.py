@@ -64,9 +64,9 @@ def write(folder, frame=None, *, split=None):
 QUICK = ["--exclude", "id", "--epochs", "3", "--threads", "1", "--device", "cpu"]
 
 
-def train_in(folder):
+def train_in(folder, *options):
     """Write the files, and train a run of them in a."""
-    result = run("train", *write(folder), *QUICK, "--out", folder / "a")
+    result = run("train", *write(folder), *QUICK, *options, "--out", folder / "a")
     assert result.exit_code == 0, result.output
     return folder
 

@@ -83,7 +83,7 @@ def test_a_finished_run_stays_as_it_is_if_it_cannot_go_on(tmp_path):
 
 
 def test_epochs_are_added_at_the_command_line(tmp_path):
-    folder, files = train_in(tmp_path) / "a", write(tmp_path)
+    folder, files = train_in(tmp_path, "--method", "fpl") / "a", write(tmp_path)
     sections = config_of(folder)
     result = run("train", "--resume", folder, "--epochs", 5)
     assert result.exit_code == 0, result.output

@@ -33,7 +33,7 @@ def test_the_comparison_marks_the_best_where_bags_are_the_same(tmp_path):
     assert [row[0] for row in rows] == ["far", "close"]
     assert [row[at] for row in rows] == [f"{error(bags):.4f}", f"{error(near):.4f}"]
     assert [cell.text for cell in table.all("td", class_="best")] == [f"{error(near):.4f}"]
-    assert [row[header.index("epochs")] for row in rows] == ["9", "5"]
+    assert [row[header.index("length")] for row in rows] == ["9 epochs", "5 epochs"]
     differing = list(section(page, "comparison").all("table"))[1].rows()[1:]
     assert ["train.epochs", "9", "5"] in differing
     assert ["method.name", "fpl", "proportion-loss"] in differing

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 
 from apportion.bags.bags import Bags
 from apportion.metrics import bag_means
@@ -27,6 +27,12 @@ class Expectation:
 
     skill: float  # the share of the loss of the overall proportions that is saved
     standard_errors: float  # by which that is above 0, over the bags
+
+    @classmethod
+    def of_record(cls, record: Mapping[str, Any]) -> Expectation | None:
+        """Return what a record of the log says, if it says anything."""
+        names = [field.name for field in fields(cls)]
+        return cls(*(float(record[n]) for n in names)) if names[0] in record else None
 
     @property
     def learned(self) -> bool:
@@ -70,6 +76,8 @@ def _divergence(sizes: Any, given: Floats, predicted: Floats) -> Floats:
 
 def slope(bags: Bags, held_out: Floats) -> tuple[float, float]:
     """Return slope and intercept of the log-odds, by the likelihood of the counts of all bags."""
+    from scipy.optimize import minimize  # which a report, that reads the words above, never needs
+
     p = np.clip(held_out, 1e-4, 1)
     odds, first = np.log(p[:, 1] / p[:, 0]), bags.offsets[:-1]
     counts = bags.sizes * bags.proportions[:, 1]

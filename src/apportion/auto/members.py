@@ -41,7 +41,7 @@ from apportion.plan import AUTO, Choice, Choices, threads_for
 from apportion.randomness import Purpose, generator
 
 __all__ = ["MOST_PER_STEP", "TABLE_METHODS", "Member", "TablePlan", "folds_of", "members_of",
-           "overdispersion", "plan_table"]  # fmt: skip
+           "overdispersion", "plan_table", "share_held_out"]  # fmt: skip
 
 TABLE_METHODS = (AUTO, *LINEAR_FITS)  # which `fit`, that trains one net, does not know
 MOST_PER_STEP = 16_384  # instances
@@ -127,6 +127,13 @@ def plan_table(
         per_step = min(per_step, MOST_PER_STEP)
     chosen = Choice(*threads_for(bags, per_step)) if threads is None else Choice(threads, "given")
     return TablePlan(net, method, validation, chosen)
+
+
+def share_held_out(asked: float | None) -> Choice:
+    """Decide which share of the bags is held out, whole, from a training that selects nothing."""
+    if asked is None:
+        return Choice(0.0, "nothing is selected, so all bags are learned from")
+    return Choice(float(asked), "given; it selects nothing, and is only reported")
 
 
 def _reason(bags: Bags) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import Any, NamedTuple
 
@@ -19,10 +19,11 @@ from apportion.auto.nets import train_net
 from apportion.bags.bags import Bags
 from apportion.engine.device import device_for, own_threads
 from apportion.errors import ConfigError
-from apportion.metrics import accuracy, proportion_error
+from apportion.metrics import proportion_error
 from apportion.model.model import Model, describe_parts
 from apportion.nets.average import Average
 from apportion.plan import AUTO, kind_of_instances, threads_for
+from apportion.runs.evaluation import Evaluation
 from apportion.runs.run import Run
 from apportion.training.checks import check_sets, warn_of_bags
 from apportion.training.evaluate import evaluate
@@ -94,79 +95,87 @@ def train_table(
         nets, records = archive.resume()
         if not nets:
             warn_of_bags(bags)
-        learned = _assembled(bags, members, nets, folds, device)
+        learned: _Learned | None = None
         for number, member in enumerate(members[len(nets) :], start=len(nets)):
             record: dict[str, Any] = {"epoch": number + 1, "member": str(member)}
             clock = Stopwatch(device_for(device))
             with clock("train"):
                 own = bags if member.fold is None else bags[folds != member.fold]
-                alone = method != AUTO
-                net, found = train_net(
-                    member.kind, own, seed=seed + number, device=device, alone=alone
-                )
+                about: dict[str, Any] = {"seed": seed + number, "device": device}
+                net, told = train_net(member.kind, own, **about, alone=method != AUTO)
             nets.append(net)
-            with clock("evaluation"):
-                learned = _assembled(bags, members, nets, folds, device)
-                if learned is not None:
-                    found |= _measured(learned, judged)
-            records.append({**record, **found, "seconds": clock.seconds})
+            record |= told
+            if len(nets) == len(members):
+                with clock("evaluation"):
+                    learned = _assembled(judged, members, nets, folds, device)
+                    record |= learned.numbers()
+            records.append({**record, "seconds": clock.seconds})
             archive.save(nets, records[-1])
             log.info("%s", readable(records[-1], len(members), "net"))
             show(number + 1, brief(records[-1]))
             if on_net is not None:
                 on_net(copy.deepcopy(records[-1]), net)
-        assert learned is not None
-        model, expected = learned
-        archive.save_model(model, {k: evaluate(b, model.confidence(b)) for k, b in judged.items()})
+        model, expected, evaluations = learned or _assembled(judged, members, nets, folds, device)
+        archive.save_model(model, evaluations)
     if expected is not None:
         tell = log.info if expected.learned else log.warning
         tell("%s: %s.", method, expected)
     return Learned(model, History(records), expected)
 
 
+class _Learned(NamedTuple):
+    """The model of all nets, what to expect of it, and what it is like on each set of bags."""
+
+    model: Model
+    expectation: Expectation | None
+    evaluations: dict[str, Evaluation]
+
+    def numbers(self) -> dict[str, float]:
+        """Return errors, accuracies where the truth is known, and the skill, for the log."""
+        found = {} if self.expectation is None else dict(vars(self.expectation))
+        for name, own in self.evaluations.items():
+            error = proportion_error(own.given, own.predicted)
+            found["proportion_error" if name == "train" else f"{name}_error"] = error
+            if own.confusion is not None:
+                found[f"{name}_accuracy"] = float(np.trace(own.confusion) / own.confusion.sum())
+        return found
+
+
 def _assembled(
-    bags: Bags, members: Sequence[Member], nets: Sequence[nn.Module], folds: Any, device: str
-) -> tuple[Model, Expectation | None] | None:
-    """Return the model of all nets once they are complete, and what to expect of it."""
-    if len(nets) < len(members):
-        return None
-    about: dict[str, Any] = {"columns": bags.columns, "epoch": len(nets), "device": device}
-    if len(members) == 1:
-        return Model(nets[0], bags.classes, describe_parts(bags), **about), None
-    pairs = list(zip(members, nets, strict=True))
-    groups: dict[str, list[nn.Module]] = {member.kind: [] for member in members}
-    for member, net in pairs:
-        groups[member.kind] += [net] if member.kept else []
-    average, expected = Average(list(groups.values())).eval(), None
-    if any(member.fold is not None for member in members):
-        found = np.empty((bags.n_instances, bags.n_classes))
-        for fold in np.unique(folds):
-            judges = Average([[net] for member, net in pairs if member.fold == fold]).eval()
-            judge = Model(judges, bags.classes, describe_parts(bags), **about)
-            found[np.repeat(folds == fold, bags.sizes)] = judge.confidence(bags[folds == fold])
-        expected = expectation(bags, found, folds)
-        if bags.n_classes == 2 and not all(member.kept for member in members):
-            _set_slope(average, bags, found)
-    return Model(average, bags.classes, describe_parts(bags), **about), expected
+    sets: Mapping[str, Bags],
+    members: Sequence[Member],
+    nets: Sequence[nn.Module],
+    folds: Any,
+    device: str,
+) -> _Learned:
+    bags, expected = sets["train"].without_truth(), None
+
+    def model_of(net: nn.Module) -> Model:
+        about: dict[str, Any] = {"columns": bags.columns, "epoch": len(nets), "device": device}
+        return Model(net.eval(), bags.classes, describe_parts(bags), **about)
+
+    model = model_of(nets[0])
+    if len(members) > 1:
+        pairs = list(zip(members, nets, strict=True))
+        groups: dict[str, list[nn.Module]] = {member.kind: [] for member in members}
+        for member, net in pairs:
+            groups[member.kind] += [net] if member.kept else []
+        average = Average(list(groups.values()))
+        if any(member.fold is not None for member in members):
+            held_out = np.empty((bags.n_instances, bags.n_classes))
+            for fold in np.unique(folds):
+                own = Average([[net] for member, net in pairs if member.fold == fold])
+                judged = np.repeat(folds == fold, bags.sizes)
+                held_out[judged] = model_of(own).confidence(bags[folds == fold])
+            expected = expectation(bags, held_out, folds)
+            if bags.n_classes == 2 and not all(member.kept for member in members):
+                _set_slope(average, bags, held_out)
+        model = model_of(average)
+    found = {name: evaluate(own, model.confidence(own)) for name, own in sets.items()}
+    return _Learned(model, expected, found)
 
 
 def _set_slope(average: Average, bags: Bags, held_out: Floats) -> None:
     steepness, intercept = slope(bags, held_out)
     average.slope.fill_(steepness)
     average.bias.copy_(torch.tensor([0.0, intercept]))
-
-
-def _measured(
-    learned: tuple[Model, Expectation | None], judged: dict[str, Bags]
-) -> dict[str, float]:
-    """Return the errors of all sets of bags, accuracies where truth is known, and the skill."""
-    model, expected = learned
-    found = {} if expected is None else vars(expected).copy()
-    for name, bags in judged.items():
-        evaluation = evaluate(bags, model.confidence(bags))
-        error = proportion_error(bags.proportions, evaluation.predicted)
-        found["proportion_error" if name == "train" else f"{name}_error"] = error
-        if bags.truth is not None and name != "train":
-            likeliest = model.confidence(bags).argmax(axis=1)
-            found[f"{name}_accuracy"] = accuracy(likeliest, bags.truth)
-    return found

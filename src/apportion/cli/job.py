@@ -22,8 +22,9 @@ All but [data] may be left out, and what is left out follows from the data (`app
 
 from __future__ import annotations
 
+import logging
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from inspect import signature
 from os import PathLike
@@ -32,19 +33,22 @@ from typing import TYPE_CHECKING, Any
 
 from apportion.cli.source import Source
 from apportion.config import TrainConfig
-from apportion.errors import ConfigError, RunError, suggestion
+from apportion.errors import ConfigError, RunError, listing, suggestion
 from apportion.files import read_toml
 from apportion.runs.run import FORMAT_VERSION, Run
 
 if TYPE_CHECKING:
     from apportion.bags.bags import Bags
     from apportion.bags.columns import Columns
-    from apportion.methods.base import Method
-    from apportion.nets.normalized import Normalized
-    from apportion.plan import Plan
+    from apportion.plan import Choice, Choices
+    from apportion.training.history import History
 
 __all__ = ["Learning", "Prepared", "TrainJob", "job_of_run", "read_config"]
 
+log = logging.getLogger("apportion")
+
+OnEpoch = Callable[[dict[str, Any], Any], None]
+OF_TABLES = ("seed", "device", "threads")  # options of [train] that methods of tables have
 SECTIONS = ("data", "model", "method", "train", "plan", "resolved")
 BY_THE_DATA = ("features", "channels", "classes", "categories", "masked")  # arguments of nets
 
@@ -58,8 +62,9 @@ class Learning:
     net : str, optional
         mlp, conv1d or resnet18; by default the data decide.
     method : str, optional
-        fpl (the default), fpl-plain, greedy, naive, proportion-loss, pi-model, llp-vat or
-        count-likelihood.
+        Of tables: auto (the default), linear, mean-map or ridge. Of a single net: fpl (the
+        default for images and signals), fpl-plain, greedy, naive, proportion-loss, pi-model,
+        llp-vat or count-likelihood (the default for tables with an option of a net).
     eta : float, optional
         How much pseudo labels are perturbed; by default 5 · epochs / 400.
     preset : str, optional
@@ -67,7 +72,8 @@ class Learning:
         al. did.
     validation : float, optional
         The share of the bags to select the best epoch by, if the proportions have no column
-        'split'; by default 0.1, if that is at least 5 bags.
+        'split'; by default 0.1, if that is at least 5 bags. Methods of tables select nothing: by
+        default they learn from all bags, and bags that are held out are only reported.
     """
 
     net: str | None = None
@@ -79,14 +85,12 @@ class Learning:
 
 @dataclass(frozen=True)
 class Prepared:
-    """All that `fit` takes."""
+    """A training that may begin."""
 
     sets: dict[str, Bags]  # train, and valid and test if there are such
-    net: Normalized
-    method: Method
-    config: TrainConfig
-    plan: Plan
+    plan: Choices
     about: dict[str, dict[str, Any]]  # the sections that say all this again
+    train: Callable[[Run, OnEpoch], History]
 
 
 @dataclass(frozen=True)
@@ -126,44 +130,108 @@ class TrainJob:
         return replace(self, **changes)
 
     def prepare(self, columns: Columns | None = None) -> Prepared:
-        """Read the bags, and build everything that `fit` takes.
+        """Read the bags, and prepare their training.
 
         Parameters
         ----------
         columns : Columns, optional
             Those that were learned before, if the run is to go on.
         """
+        from apportion.auto.members import TABLE_METHODS
+        from apportion.plan import check_share
+
+        check_share(self.model.get("validation"))
+        method = self._method()
+        prepare = self._for_table if method.value in TABLE_METHODS else self._for_net
+        return prepare(method, columns)
+
+    def _method(self) -> Choice:
+        """Return the method that is given, or else the default."""
+        from apportion.plan import METHOD, Choice, default_method
+
+        if "name" in self.method:
+            return Choice(self.method["name"], "given")
+        if self.method:
+            return Choice(METHOD, f"which has {listing([*self.method])}")
+        return default_method(self.source.kind, [*self.train, *self.model])
+
+    def _for_net(self, chosen: Choice, columns: Columns | None) -> Prepared:
         from apportion.methods.registry import method_from
         from apportion.nets.build import build_net
-        from apportion.plan import check_share, make_plan
+        from apportion.plan import make_plan
+        from apportion.training.fit import fit
 
-        method = method_from(self.method)  # wrong options are reported before anything is read
+        # Wrong options are reported before anything is read.
+        method = method_from({"name": chosen.value, **self.method})
         options = dict(self.model)
-        validation = options.pop("validation", None)
-        check_share(validation)
-        net = options.pop("net", None)
+        validation, net = options.pop("validation", None), options.pop("net", None)
         self._check_options(net, options)
-        seed = self.train.get("seed", 0)
-        sets, source, held_out = self.source.read(columns, validation, seed)
-        if validation is not None and held_out.value is None:
+        sets, source, held_out = self._read(columns, validation)
+        plan = make_plan(
+            sets["train"], validation=held_out, net=net, method=chosen, options=self.train
+        )
+        config = plan.config(self.train)
+        model = {"net": plan.net.value, **options, "validation": held_out.value}
+        made = build_net(plan.net.value, sets["train"], seed=config.seed, **options)
+
+        def train(run: Run, on_epoch: OnEpoch) -> History:
+            options: dict[str, Any] = {"method": method, "config": config, "on_epoch": on_epoch}
+            return fit(made, **sets, **options, run=run)
+
+        return Prepared(sets, plan, self._about(source, model, plan), train)
+
+    def _for_table(self, method: Choice, columns: Columns | None) -> Prepared:
+        from apportion.auto.members import plan_table, share_held_out
+        from apportion.auto.train import train_table
+        from apportion.engine.device import device_for
+
+        name = method.value
+        if self.source.kind != "table":
+            raise ConfigError(
+                f"{name} is for tables, but the instances are {self.source.kind}.",
+                "Choose a method of nets, for example fpl.",
+            )
+        if settings := [option for option in self.method if option != "name"]:
+            raise ConfigError(
+                f"the method {name!r} has no setting {settings[0]!r}.", "Leave it out."
+            )
+        unused = [option for option in self.model if option != "validation"]
+        unused += [option for option in self.train if option not in OF_TABLES]
+        if unused:
+            have, are = ("has", "is") if len(unused) == 1 else ("have", "are")
+            told = "%s %s no meaning for the method %r, and %s ignored."
+            log.warning(told, listing(unused), have, name, are)
+        TrainConfig.from_dict({k: v for k, v in self.train.items() if k != "preset"})
+        config = TrainConfig(**{k: v for k, v in self.train.items() if k in OF_TABLES})
+        device_for(config.device)
+        asked = self.model.get("validation")
+        sets, source, held_out = self._read(columns, 0.0 if asked is None else asked)
+        if held_out.value is not None:
+            held_out = share_held_out(asked)
+        plan = plan_table(sets["train"], method, held_out, config.threads)
+
+        def train(run: Run, on_epoch: OnEpoch) -> History:
+            options: dict[str, Any] = {option: getattr(config, option) for option in OF_TABLES}
+            return train_table(**sets, method=name, **options, run=run, on_net=on_epoch).history
+
+        model = {} if asked is None else {"validation": asked}
+        return Prepared(sets, plan, self._about(source, model, plan), train)
+
+    def _read(self, columns: Columns | None, validation: float | None) -> Any:
+        """Read all sets of bags; return them with what was read and what is held out."""
+        sets, source, held_out = self.source.read(columns, validation, self.train.get("seed", 0))
+        if self.model.get("validation") is not None and held_out.value is None:
             raise ConfigError(
                 f"validation is {validation:g}, but {source.proportions} has a column 'split' that "
                 "says which bags are for validation.",
                 "Leave out one of the two.",
             )
-        plan = make_plan(
-            sets["train"],
-            validation=held_out,
-            net=net,
-            method=self.method.get("name"),
-            options=self.train,
-        )
-        config = plan.config(self.train)
-        model = {"net": plan.net.value, **options}
-        model["validation"] = held_out.value
-        about = {"data": source.resolved().to_dict(), "model": model, "plan": plan.reasons()}
-        made = build_net(plan.net.value, sets["train"], seed=config.seed, **options)
-        return Prepared(sets, made, method, config, plan, about)
+        return sets, source, held_out
+
+    def _about(
+        self, source: Source, model: Mapping[str, Any], plan: Choices
+    ) -> dict[str, dict[str, Any]]:
+        return {"data": source.resolved().to_dict(), "model": dict(model), "plan": plan.reasons()}
 
     def _check_options(self, net: str | None, options: Mapping[str, Any]) -> None:
         """Check what `fit` would check only after all data are read."""

@@ -15,8 +15,8 @@ from apportion.cli.options import folder_named, listed, options_of, takes
 from apportion.cli.source import Source
 from apportion.cli.terminal import INTERRUPTED, interruptible, log_shown
 from apportion.config import TrainConfig
-from apportion.errors import ConfigError, RunError
-from apportion.runs.run import Run
+from apportion.errors import ConfigError, RunError, count
+from apportion.runs.run import Run, planned
 
 if TYPE_CHECKING:
     from apportion.bags.columns import Columns
@@ -117,8 +117,9 @@ def train(
         chosen = [name for own in sections.values() for name, v in own.items() if v is not None]
         _check_alone(source, out, [*given, *chosen, *(["force"] if force else [])])
         job = job_of_run(Run(resume))
-        _check_added(free["epochs"], job.train["epochs"], resume)
-        more = (free["epochs"] or 0) > job.train["epochs"]
+        began, unit = planned(Run(resume).settings()) or (0, "")
+        _check_added(free["epochs"], began, unit, resume)
+        more = (free["epochs"] or 0) > began
         job = job.changed({"train": free})
     elif source is None:
         raise ConfigError(
@@ -136,8 +137,8 @@ def train(
         check_free(out, force=force)
     before = None if resume is None else Run(resume)
     if before is not None and before.evaluation.exists() and not more:
-        epochs = len(before.records())
-        typer.echo(f"{before.folder} is finished: {epochs} epochs. There is nothing to do.")
+        done = count(len(before.records()), unit)
+        typer.echo(f"{before.folder} is finished: {done}. There is nothing to do.")
         return
     _train(job, out, before, force=force, tensorboard=tensorboard)
 
@@ -164,8 +165,13 @@ def _check_alone(source: Path | None, out: Path | None, options: list[str]) -> N
         )
 
 
-def _check_added(epochs: int | None, before: int, folder: Path) -> None:
+def _check_added(epochs: int | None, before: int, unit: str, folder: Path) -> None:
     """Check that epochs are added, if any number of them is given, and none taken away."""
+    if epochs is not None and unit == "net":
+        raise ConfigError(
+            f"--epochs is {epochs}, but {folder} trains nets of a table, whose steps are fixed.",
+            "Leave it out.",
+        )
     if epochs is not None and epochs < before:
         raise ConfigError(
             f"--epochs {epochs} is less than the {before} that {folder} is trained for.",
@@ -180,7 +186,6 @@ def _train(
     job: TrainJob, out: Path | None, before: Run | None, *, force: bool, tensorboard: bool
 ) -> None:
     """Train in a new folder or go on with the run before, and report the result."""
-    from apportion.training.fit import fit
     from apportion.training.progress import announce
     from apportion.training.tensorboard import tensorboard as event_files
 
@@ -206,19 +211,10 @@ def _train(
 
         announce(_intent(run, found), None)
         try:
-            history = fit(
-                found.net,
-                found.sets["train"],
-                found.sets.get("valid"),
-                found.sets.get("test"),
-                method=found.method,
-                config=found.config,
-                run=run,
-                on_epoch=on_epoch,
-            )
+            history = found.train(run, on_epoch)
         except KeyboardInterrupt:
             begun = before is not None or bool(run.records())
-            typer.echo(_stopped(run, found.config.epochs, begun=begun), err=True)
+            typer.echo(_stopped(run, begun=begun), err=True)
             raise typer.Exit(INTERRUPTED) from None
         finally:
             interruption.over = True
@@ -257,21 +253,37 @@ def _intent(run: Run, found: Prepared) -> str:
     )
 
 
-def _stopped(run: Run, epochs: int, *, begun: bool) -> str:
+def _stopped(run: Run, *, begun: bool) -> str:
     if not begun:
-        return "\nStopped before the first epoch ended: nothing is kept. Begin as you did."
+        return "\nStopped before anything was learned: nothing is kept. Begin as you did."
+    total, unit = planned(run.settings()) or (0, "epoch")
     aside = aside_of(run.folder)
     kept = f"\nThe run that it replaces is kept in {aside} until then." if aside.exists() else ""
     return (
-        f"\nStopped after {len(run.records())} of {epochs} epochs. To go on:\n"
+        f"\nStopped after {len(run.records())} of {count(total, unit)}. To go on:\n"
         f"  apportion train --resume {shlex.quote(str(run.folder))}{kept}"
     )
+
+
+def _of_table(history: History) -> str:
+    """Return what was trained, and what to expect of it."""
+    from apportion.auto.held_out import Expectation
+
+    record = history.selected
+    kept = "An average of nets" if history.n_epochs > 1 else "A linear model"
+    expected = Expectation.of_record(record)
+    known = {"proportion_error": "training", "valid_error": "validation", "test_error": "test"}
+    errors = [f"{what} {record[name]:.4f}" for name, what in known.items() if name in record]
+    told = [f"{kept} was trained", *([str(expected)] if expected is not None else [])]
+    return f"{': '.join(told)}. Proportion error: {', '.join(errors)}."
 
 
 def _told(run: Run, history: History, source: Source) -> str:
     """Return a summary of the result, and the next commands."""
     record = history.selected
-    if history.best_epoch is None:
+    if "member" in record:
+        chosen = _of_table(history)
+    elif history.best_epoch is None:
         chosen = f"Epoch {history.n_epochs}, the last, is kept: no bags were held out to select by."
     else:
         error = f"{record['valid_error']:.4f}"

@@ -31,6 +31,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
+from apportion.auto.members import share_held_out
 from apportion.bags.bags import Bags
 from apportion.bags.names import class_array
 from apportion.data.giveaways import check_for_truth
@@ -42,7 +43,6 @@ from apportion.estimator.learning import (
     check_settings,
     method_for,
     plan_for,
-    share_for,
     trains_otherwise,
 )
 from apportion.estimator.learning import train as train_otherwise
@@ -202,7 +202,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.classes_ = class_array(whole.classes)
         check_share(self.validation_fraction, "validation_fraction")
         asked = self.validation_fraction
-        share = held_out_share(whole.n_bags, asked) if by_fit else share_for(self)
+        share = held_out_share(whole.n_bags, asked) if by_fit else share_held_out(asked)
         train, valid = whole, None
         if share.value:
             train, valid, overlap = whole.split(share.value, seed=seed)

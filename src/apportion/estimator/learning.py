@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass
 from typing import Any
 
-from apportion.auto.members import TABLE_METHODS, TablePlan, plan_table
+from apportion.auto.members import TABLE_METHODS, TablePlan, plan_table, share_held_out
 from apportion.auto.train import train_table
 from apportion.bags.bags import Bags
 from apportion.config import TrainConfig
@@ -20,8 +20,8 @@ from apportion.plan import AUTO, Choice, Choices, default_method
 from apportion.training.history import History
 from apportion.training.progress import brief, progress_bars, readable
 
-__all__ = ["OPTIONS", "LearnerPlan", "check_settings", "method_for", "plan_for", "share_for",
-           "train", "trains_otherwise"]  # fmt: skip
+__all__ = ["OPTIONS", "LearnerPlan", "check_settings", "method_for", "plan_for", "train",
+           "trains_otherwise"]  # fmt: skip
 
 log = logging.getLogger("apportion")
 
@@ -81,17 +81,9 @@ def check_settings(estimator: Any, method: Any) -> None:
         TrainConfig.from_dict({"epochs": estimator.epochs})
 
 
-def share_for(estimator: Any) -> Choice:
-    """Decide which share of the bags is held out, whole, from a training that selects nothing."""
-    if estimator.validation_fraction is None:
-        return Choice(0.0, "nothing is selected, so all bags are learned from")
-    share = float(estimator.validation_fraction)
-    return Choice(share, "given; it selects nothing, and is only reported")
-
-
 def plan_for(estimator: Any, method: Choice, bags: Bags) -> LearnerPlan | TablePlan:
     """Return what a training on these bags will use, and why."""
-    validation = share_for(estimator)
+    validation = share_held_out(estimator.validation_fraction)
     if method.value in TABLE_METHODS:
         return plan_table(bags, method, validation)
     epochs = Choice(ROUNDS[_targets(method)], "the default: rounds of fitting and labelling")

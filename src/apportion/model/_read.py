@@ -14,12 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from apportion.engine.feed import as_networks_take
-from apportion.errors import ApportionError, Option, RunError
+from apportion.errors import ApportionError, Option, RunError, count
 from apportion.model.learner import read_learner
 from apportion.nets.build import from_recipe
 from apportion.nets.recipe import groups_of
 from apportion.runs.header import RESTORE, columns_of
-from apportion.runs.run import Run
+from apportion.runs.run import Run, planned
 from apportion.runs.tensors import check_tensors, is_finite
 
 Net = nn.Module | Callable[[], nn.Module]
@@ -56,15 +56,21 @@ def model_of(folder: Path, *, last: bool) -> Path:
     run = Run(folder)
     settings = run.settings()
     path = run.checkpoint if last else run.model
+    total, unit = planned(settings) or (0, "epoch")
+    if last and unit == "net":
+        raise RunError(
+            f"{run.folder} averages {count(total, 'net')}: it has a model at its end, not before.",
+            ("Leave out ", Option("last"), "."),
+        )
     if not path.is_file():
         in_python = f"fit with the same arguments and run={str(run.folder)!r}"
         by_command = f"apportion train --resume {shlex.quote(str(run.folder))}"
         so_far = ("Pass ", Option("last"), " to take the weights so far.")
         raise RunError(
-            f"{run.folder} is not finished: {len(run.records())} of {settings['train']['epochs']} "
-            f"epochs are done, and {'there is no checkpoint' if last else 'no model is selected'} "
+            f"{run.folder} is not finished: {len(run.records())} of {count(total, unit)} "
+            f"are done, and {'there is no checkpoint' if last else 'no model is selected'} "
             "yet.",
-            *([so_far] if run.checkpoint.is_file() else []),
+            *([so_far] if run.checkpoint.is_file() and unit == "epoch" else []),
             f"Continue it: {by_command if 'data' in settings else in_python}",
         )
     return path

@@ -98,8 +98,12 @@ def page(runs: Sequence[RunRead]) -> str:
     of_words = (f for f in vars(words).values() if getattr(f, "__module__", "") == words.__name__)
     environment.filters |= {function.__name__: function for function in of_words}
     environment.filters |= {"folds": folds, "figures": figures, "bags": bags, "phases": phases}
-    environment.filters |= {"instances": instances, "unsure_examples": unsure_examples}
-    several = len(runs) > 1
+    environment.filters |= {
+        "nets": nets,
+        "instances": instances,
+        "unsure_examples": unsure_examples,
+    }
+    several, curves = len(runs) > 1, learning_curves(runs)
     return environment.get_template("page.html.j2").render(
         title=title(runs),
         several=several,
@@ -108,7 +112,8 @@ def page(runs: Sequence[RunRead]) -> str:
         comparable=same_bags(runs),
         compared=compared(runs),
         differences=differences(runs),
-        curves=learning_curves(runs),
+        training="Learning curves" if curves else "Training",
+        curves=curves,
         time=time_chart(runs),
         version=__version__,
         sets=SET_NAMES,
@@ -141,12 +146,29 @@ def figures(run: RunRead) -> list[tuple[str, str, str]]:
         evaluation = run.evaluations.get(of)
         size = "" if evaluation is None else f"of {count(int(evaluation.sizes.sum()), 'instance')}"
         found.append((f"{SET_NAMES[of].capitalize()} accuracy", percent(share), size))
-    which = ("Selected" if run.is_finished else "Best") if run.is_validated else "Last"
-    so_far = f"of {run.epochs:,}" if run.is_finished else "so far"
-    found.append((f"{which} epoch", f"{run.selected['epoch']:,}", so_far))
-    each = f"{duration(run.total_seconds / run.epochs)} per epoch"
+    if run.unit == "net":
+        if run.wanted > 1:
+            found.append(("Nets", f"{run.done:,}", "" if run.is_finished else f"of {run.wanted:,}"))
+    else:
+        which = ("Selected" if run.is_finished else "Best") if run.is_validated else "Last"
+        so_far = f"of {run.done:,}" if run.is_finished else "so far"
+        found.append((f"{which} epoch", f"{run.selected['epoch']:,}", so_far))
+    each = f"{duration(run.total_seconds / run.done)} per {run.unit}"
     found.append(("Training time", duration(run.total_seconds), each))
     return found
+
+
+def nets(run: RunRead) -> list[tuple[str, str, str, str]]:
+    """Return the kind of each net, its loss or its penalty, and how long it took."""
+    return [
+        (
+            str(record.get("member", "–")),
+            plain(record.get("loss")),
+            plain(record.get("l2"), 3),
+            duration(sum(record.get("seconds", {}).values())),
+        )
+        for record in run.records
+    ]
 
 
 def bags(run: RunRead) -> list[tuple[str, Chart, list[Worst]]]:

@@ -143,7 +143,7 @@ def _mark_selected(axes: Axes, runs: Sequence[RunRead]) -> str:
         epochs = ", ".join(f"{run.name} {run.selected['epoch']:,}" for run in selected)
         return f" Rings: the selected epochs ({epochs})."
     epoch, error = run.selected["epoch"], float(run.selected["valid_error"])
-    share = (epoch - 1) / max(run.epochs - 1, 1)
+    share = (epoch - 1) / max(run.done - 1, 1)
     low = error < 0.25 * axes.get_ylim()[1]
     axes.annotate(
         f"epoch {epoch:,} · {error:.4f}",
@@ -158,11 +158,13 @@ def _mark_selected(axes: Axes, runs: Sequence[RunRead]) -> str:
 
 def time_chart(runs: Sequence[RunRead]) -> Chart | None:
     """Draw the seconds of each epoch: by phase for one run, in all for several."""
+    drawn = [(n, run) for n, run in enumerate(runs) if run.unit == "epoch"]
     if len(runs) == 1:
-        each = [(PHASES.get(name, name), of_phase) for name, of_phase in runs[0].seconds().items()]
+        each = [(n, PHASES.get(name, name), of_phase) for _, run in drawn
+                for n, (name, of_phase) in enumerate(run.seconds().items())]  # fmt: skip
     else:
-        each = [(run.name, np.sum([*run.seconds().values()], axis=0)) for run in runs]
-    lines = [Line(name, n, np.array(seconds)) for n, (name, seconds) in enumerate(each)]
+        each = [(n, run.name, np.sum([*run.seconds().values()], axis=0)) for n, run in drawn]
+    lines = [Line(name, n, np.array(seconds)) for n, name, seconds in each]
     lines = [line for line in lines if line.values.sum() > 0]
     if not lines:
         return None
@@ -218,7 +220,7 @@ def _regret(runs: Sequence[RunRead]) -> Chart | None:
     bounded = [run for run in own if "train" in run.evaluations and logarithmic]
     with canvas() as (figure, axes):
         for run in bounded:
-            some = np.unique(np.geomspace(1, run.epochs, 60).round())
+            some = np.unique(np.geomspace(1, run.done, 60).round())
             bound = bound_shape(run.evaluations["train"], some)
             axes.plot(some, bound, color=MUTED, linestyle=(0, (1, 3)))
         keys = _draw(axes, lines)

@@ -17,7 +17,7 @@ from apportion.errors import RunError
 from apportion.metrics import proportion_error
 from apportion.runs.evaluation import Evaluation, read_evaluations
 from apportion.runs.header import columns_of, read_header
-from apportion.runs.run import Run
+from apportion.runs.run import Run, planned
 
 SET_NAMES = {"test": "test", "valid": "validation", "train": "training"}  # the most telling first
 
@@ -38,19 +38,24 @@ class RunRead:
     number: int = 1  # on the page
 
     @property
-    def epochs(self) -> int:
-        """How many epochs are done."""
+    def done(self) -> int:
+        """How many epochs, or nets of an average, are done."""
         return len(self.records)
 
     @property
-    def epochs_wanted(self) -> int:
-        """How many epochs the configuration asks for."""
-        return int(self.config["train"]["epochs"])
+    def wanted(self) -> int:
+        """How many of them there will be."""
+        return (planned(self.config) or (0, ""))[0]
+
+    @property
+    def unit(self) -> str:
+        """What the records are of: "epoch" or "net"."""
+        return (planned(self.config) or (0, "epoch"))[1]
 
     @property
     def is_finished(self) -> bool:
         """Whether training has ended, which may be early."""
-        return bool(self.evaluations) or self.epochs >= self.epochs_wanted
+        return bool(self.evaluations) or self.done >= self.wanted
 
     @property
     def by_command(self) -> bool:
@@ -66,18 +71,22 @@ class RunRead:
     @property
     def is_validated(self) -> bool:
         """Whether there were bags to select an epoch by."""
-        return self.selected.get("valid_error") is not None
+        return self.unit == "epoch" and self.selected.get("valid_error") is not None
 
     def curve(self, name: str) -> NDArray[np.float64]:
         """Return one value per epoch: NaN where there is none, empty if there is none at all.
 
+        Nets of an average follow one another in no order that a curve could show.
+
         Examples
         --------
         >>> records = [{"epoch": 1, "loss": 0.5}, {"epoch": 2, "loss": 0.25, "changed": 0.1}]
-        >>> run = RunRead("a", Path("a"), {}, "", records, [], {}, None, {})
+        >>> run = RunRead("a", Path("a"), {"train": {}}, "", records, [], {}, None, {})
         >>> run.curve("changed"), run.curve("regret")
         (array([nan, 0.1]), array([], dtype=float64))
         """
+        if self.unit == "net":
+            return np.empty(0)
         numbers = np.array([r.get(name) for r in self.records], dtype=np.float64)
         numbers[~np.isfinite(numbers)] = math.nan
         return numbers if np.isfinite(numbers).any() else np.empty(0)
@@ -157,8 +166,8 @@ def read_run(folder: Path, name: str, number: int = 1) -> RunRead:
     config, records = run.settings(), run.records()
     if not records:
         raise RunError(
-            f"{folder} has no epoch to report yet: {run.log.name} is missing or empty.",
-            "Wait for the end of the first epoch.",
+            f"{folder} has nothing to report yet: {run.log.name} is missing or empty.",
+            f"Wait for the end of the first {(planned(config) or (0, 'epoch'))[1]}.",
         )
     classes, evaluations = read_evaluations(run)
     header = read_header(run.model, "model") if run.model.exists() else {}

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from statistics import median
 from typing import Any
 
+from apportion.auto.held_out import Expectation
 from apportion.errors import count
 from apportion.report.read import SET_NAMES, RunRead
 from apportion.runs.run import Run
@@ -110,6 +111,10 @@ def method_in_words(config: Any, *, brief: bool = False) -> str:
         "pi-model": "Π-model with proportion loss",
         "llp-vat": "LLP-VAT",
         "count-likelihood": "likelihood of the counts",
+        "auto": "auto, which averages small nets",
+        "linear": "linear model, likelihood of the counts",
+        "mean-map": "linear model, mean map",
+        "ridge": "linear model, ridge regression of bag means",
     }
     return known.get(name, name)
 
@@ -120,6 +125,8 @@ def network_in_words(run: RunRead) -> str | None:
     if groups := run.recipe.get("groups"):
         return f"{name} of {count(sum(map(len, groups)), 'net')}"
     hidden = run.recipe.get("hidden") or []
+    if run.recipe.get("hidden") == []:
+        return "none: a linear model"
     return f"{name} ({' → '.join(map(str, hidden))})" if name and hidden else name
 
 
@@ -146,14 +153,19 @@ def _of_data(run: RunRead) -> Iterator[str]:
 
 def _of_training(run: RunRead) -> Iterator[str]:
     yield f"Method: {method_in_words(run.config)}."
-    if network := network_in_words(run):
+    reason = run.config.get("plan", {}).get("net") if run.unit == "net" else None
+    if network := reason or network_in_words(run):
         yield f"Network: {network}."
-    is_short = run.epochs < run.epochs_wanted
-    of_all = f"{run.epochs:,} of {run.epochs_wanted:,} epochs"
-    epochs = of_all if is_short else count(run.epochs, "epoch")
+    is_short = run.done < run.wanted
+    of_all = f"{run.done:,} of {count(run.wanted, run.unit)}"
+    epochs = of_all if is_short else count(run.done, run.unit)
     device = run.config.get("resolved", {}).get("device")
     where = f" on {device}" if device else ""
     took = "Training took" if run.is_finished else "So far training took"
+    if run.unit == "net":
+        of_all = f", for {epochs}" if run.wanted > 1 else ""
+        yield f"{took} {duration(run.total_seconds)}{where}{of_all}."
+        return
     yield f"{took} {epochs} and {duration(run.total_seconds)}{where}."
     if is_short and run.is_finished:
         patience = run.config["train"].get("patience")
@@ -162,6 +174,8 @@ def _of_training(run: RunRead) -> Iterator[str]:
 
 
 def _of_result(run: RunRead) -> Iterator[str]:
+    if (expected := Expectation.of_record(run.records[-1])) is not None and expected.learned:
+        yield f"What to expect: {expected}."
     if run.is_validated:
         error = float(run.selected["valid_error"])
         chosen = "was selected: it has" if run.is_finished else "so far has"
@@ -186,19 +200,23 @@ def notices(run: RunRead) -> list[tuple[str, str]]:
     found = []
     if not run.is_finished:
         again = "" if resume else " To continue, call fit again with this folder."
-        done = f"Not finished: {run.epochs:,} of {run.epochs_wanted:,} epochs."
+        done = f"Not finished: {run.done:,} of {count(run.wanted, run.unit)}."
         found.append((done + again, resume))
     elif not run.evaluations:
-        missing = f"All epochs are done, but {Run(run.folder).evaluation.name} is missing: "
+        missing = f"All {run.unit}s are done, but {Run(run.folder).evaluation.name} is missing: "
         found.append((f"{missing}bags and instances cannot be shown.", resume))
     return [*found, *((text, "") for text in _cautions(run))]
 
 
 def _cautions(run: RunRead) -> Iterator[str]:
-    if not run.is_validated:
+    if run.unit == "net":
+        expected = Expectation.of_record(run.records[-1])
+        if expected is not None and not expected.learned:
+            yield f"{str(expected)[0].upper()}{str(expected)[1:]}."
+    elif not run.is_validated:
         which = "was kept" if run.is_finished else "is shown"
         yield f"There were no validation bags. The last epoch {which}."
-    elif run.is_finished and run.selected["epoch"] == run.epochs == run.epochs_wanted > 1:
+    elif run.is_finished and run.selected["epoch"] == run.done == run.wanted > 1:
         yield "The validation error was lowest in the last epoch: more epochs may lower it."
     guess, error = run.error_of_mean("valid"), run.error("valid")
     if guess is not None and error is not None and error >= guess:
