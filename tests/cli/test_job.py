@@ -210,7 +210,7 @@ def test_test_bags_need_no_labels(tmp_path):
     [
         (f"format = {FORMAT_VERSION}", "format = 1", "another format"),
         ('kind = "table"', 'kind = "tabel"', "kind 'tabel'"),
-        ("ramp = 0.5", "ramp = 2", "ramp must be"),
+        ("ramp = 0.5", "ramp = -1", "ramp must be"),
         ("epochs = 3", 'epochs = "3"', "epochs must be an integer ≥ 1; got '3'"),
         ('net = "mlp"', 'net = "mlp"\nhiden = [3]', "Did you mean 'hidden'?"),
         ("[train]", "rows = 3\n[train]", "outside of a section"),
