@@ -70,12 +70,13 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     method : str or Method, optional
-        A name from `apportion.METHODS`, or settings such as ``FPL(first="decide")``. By default
-        `plan_` decides: "fpl". "linear", "mean-map" and "ridge" fit a linear model of a table in
-        seconds (see `apportion.labels.linear`), and ignore eta, epochs and what else is for nets.
-        "auto" averages several small nets of a table (see `apportion.auto`), and says what to
-        expect of them; epochs and what else is for nets are then options of each.
-        With a learner None stands for soft labels, and "fpl" is the only name.
+        By default `plan_` decides: "auto" for a table, which averages several small nets and says
+        what to expect of them (see `apportion.auto.members`); "count-likelihood" for a table if an
+        option of a single net is set; "fpl" if eta is, or for images and signals. Else a name from
+        `apportion.METHODS`, or settings such as ``FPL(first="decide")``. "linear", "mean-map" and
+        "ridge" fit a linear model of a table in seconds (see `apportion.labels.linear`). Linear
+        models and "auto" ignore eta, epochs and what else is for a single net. With a learner None
+        stands for soft labels, and "fpl" is the only name.
     eta : float, optional
         The perturbation of the methods that decide pseudo labels; by default 5 · epochs / 400.
     epochs : int, optional
@@ -96,9 +97,9 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Those of AdamW; by default 0.001 and 0.1.
     validation_fraction : float, optional
         The share of the bags that is held out, whole, to select the best epoch. By default a
-        tenth, or none if that is fewer than five bags; the last epoch is then taken. Learners and
-        linear models select nothing: by default they learn from all bags, and with a fraction the
-        last record of `history_` has the errors of the bags that are held out.
+        tenth, or none if that is fewer than five bags; the last epoch is then taken. "auto",
+        learners and linear models select nothing: by default they learn from all bags, and with a
+        fraction the last record of `history_` has the errors of the bags that are held out.
     keep : list of column names, optional
         Columns of X to learn from even if they give the truth away or are the bag's own
         proportions; those of an array are "0", "1" and so on. Others are refused if the numbers of
@@ -119,11 +120,13 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         In the order of the columns of `predict_proba`.
     model_ : Model
         The trained net or learner with its columns and classes: what can be saved and deployed.
-    plan_ : Plan, LearnerPlan or LinearPlan
+    plan_ : Plan, TablePlan or LearnerPlan
         What was decided from the data, with reasons.
     history_ : History
-        The record of every epoch, ``history_["loss"]``, or of every round of a learner,
-        ``history_["proportion_error"]``.
+        The record of every epoch, ``history_["loss"]``, of every net of "auto", or of every round
+        of a learner, ``history_["proportion_error"]``. Of "auto" the last one has the ``skill``:
+        by which share bags are predicted better, by nets that did not see them, than by the
+        proportions of all others.
     pseudo_labels_ : ndarray of shape (n_rows,), or None
         The last labels of the rows trained on, which meet the counts of every bag. Rows of held-out
         bags have those that the final model gives them under their counts. For `Bags` there is one
