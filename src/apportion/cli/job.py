@@ -152,7 +152,7 @@ class TrainJob:
         if "name" in self.method:
             return Choice(self.method["name"], "given")
         if self.method:
-            return Choice(METHOD, f"which has {listing([*self.method])}")
+            return Choice(METHOD, f"whose {listing([*self.method])} is given")
         return default_method(self.source.kind, [*self.train, *self.model])
 
     def _for_net(self, chosen: Choice, columns: Columns | None) -> Prepared:
