@@ -319,14 +319,16 @@ def _problem(record: Any, epoch: int) -> str | None:
         return "has no seconds by phase"
     for name, value in (*record.items(), *seconds.items()):
         share = name.endswith(("_error", "_accuracy"))
-        measured = share or name == "loss" or name in seconds
+        measured = share or name in ("loss", "skill", "standard_errors", *seconds)
         if name == "seconds" or value is None:
             continue
         if name == "member" and isinstance(value, str):  # of an average
             continue
         if not _is_number(value) or (measured and not math.isfinite(value)):
             return f"has {name} {value!r:.60}"
-        if (share and not 0 <= value < 1.01) or (name in seconds and value < 0):  # rounding
+        least = 0 if share or name in seconds else -math.inf
+        most = 1.01 if share or name == "skill" else math.inf  # rounding
+        if value < least or value > most:
             return f"has {name} {value}"
     return None
 
