@@ -1,7 +1,12 @@
-"""Small tables for an average: a ring, which no linear model knows, in bags alike or differing."""
+"""Small tables for an average: a ring, which no linear model knows, in bags alike or differing.
+
+And their trainings in run folders, which may be stopped after any net.
+"""
 
 import numpy as np
+import pytest
 
+from apportion.auto.train import train_table
 from apportion.bags.bags import Bags
 
 
@@ -18,3 +23,28 @@ def bags_of(x, y, size, *, differing, seed=0, **more):
     ids = np.empty(len(y), int)
     ids[order] = np.arange(len(y)) // size
     return Bags.from_rows(x, ids, truth=y, **more)
+
+
+def ring_in_bags(n, seed, size, *, differing):
+    x, y = ring(n, seed)
+    return bags_of(x, y, size, differing=differing)
+
+
+ALIKE = ring_in_bags(80, 0, 8, differing=False)
+VALID = ring_in_bags(80, 1, 8, differing=False)
+
+
+def train(folder, bags=ALIKE, valid=VALID, **options):
+    valid = valid if bags.n_classes == 2 else None
+    return train_table(bags, valid, run=folder, **{"device": "cpu", "threads": 1, **options})
+
+
+def leave(folder, after, *arguments, **options):
+    """Train, and press Ctrl-C after some net."""
+
+    def stop(record, net):
+        if record["epoch"] == after:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(folder, *arguments, **options, on_net=stop)

@@ -26,7 +26,8 @@ def example(seed, n_classes):
 @pytest.mark.parametrize("seed", range(3))
 def test_the_skill_is_that_of_the_formula(seed, n_classes):
     bags, held_out = example(seed, n_classes)
-    ours, theirs = [], []
+    ours: list[float] = []
+    theirs: list[float] = []
     for i in range(5):
         first, end = bags.offsets[i : i + 2]
         mine = [held_out[first:end, c].sum() / (end - first) for c in range(n_classes)]
@@ -34,8 +35,10 @@ def test_the_skill_is_that_of_the_formula(seed, n_classes):
         total = sum(bags.sizes[j] for j in others)
         base = [sum(bags.sizes[j] * bags.proportions[j, c] for j in others) / total
                 for c in range(n_classes)]  # fmt: skip
-        for found, q in ((ours, mine), (theirs, base)):
-            divergence = sum(p * math.log(p / r) for p, r in zip(bags.proportions[i], q, strict=True))
+        for losses, q in ((ours, mine), (theirs, base)):
+            divergence = sum(
+                p * math.log(p / r) for p, r in zip(bags.proportions[i], q, strict=True)
+            )
             found.append(bags.sizes[i] * divergence)
     saved = np.subtract(theirs, ours)
     found = expectation(bags, held_out, FOLDS)
@@ -50,7 +53,7 @@ def test_perfect_predictions_have_skill_1_and_those_of_the_others_none():
     assert expectation(bags, perfect, FOLDS).skill == pytest.approx(1)
     others = np.empty_like(bags.proportions)
     for fold in (0, 1):
-        rest = FOLDS != fold
+        rest = fold != FOLDS
         others[~rest] = np.average(bags.proportions[rest], axis=0, weights=bags.sizes[rest])
     found = expectation(bags, np.repeat(others, bags.sizes, axis=0), FOLDS)
     assert found.skill == pytest.approx(0, abs=1e-12)

@@ -8,7 +8,7 @@ from apportion.auto import nets
 from apportion.auto.nets import HIDDEN, PENALTY, STAGES, train_net
 from apportion.bags.bags import Bags
 from apportion.labels.linear import fit_linear, fit_ridge
-from tests.auto.tables import bags_of, ring
+from tests.auto.tables import ring_in_bags
 
 
 def table(n_classes=2):
@@ -20,7 +20,7 @@ def table(n_classes=2):
 
 @pytest.fixture
 def untrained(monkeypatch):
-    monkeypatch.setattr(nets, "STAGES", dict.fromkeys(STAGES, []))
+    monkeypatch.setattr(nets, "STAGES", {kind: [] for kind in STAGES})
 
 
 def logits(net, bags):
@@ -45,7 +45,7 @@ def test_a_linear_start_is_the_linear_model(untrained, n_classes):
 
 @pytest.mark.parametrize("kind", ["likelihood", "proportions"])
 def test_other_nets_start_at_the_proportions_of_all_instances(untrained, kind):
-    bags = bags_of(*ring(200, 0), 20, differing=False)
+    bags = ring_in_bags(200, 0, 20, differing=False)
     net = made(kind, bags)
     last = [module for module in net.modules() if isinstance(module, torch.nn.Linear)][-1]
     assert last.in_features == HIDDEN
@@ -88,7 +88,9 @@ def test_a_net_depends_on_bags_and_seed_alone(kind, steps):
 
 @pytest.mark.parametrize(("n", "epochs", "per_step"), [(200, 400, 200), (50_000, 132, 16_384)])
 def test_steps_are_of_all_instances_up_to_a_limit(n, epochs, per_step):
-    bags = Bags.from_rows(np.zeros((n, 1), np.float32), np.arange(n) // 10, [[0.5, 0.5]] * (n // 10))
+    bags = Bags.from_rows(
+        np.zeros((n, 1), np.float32), np.arange(n) // 10, [[0.5, 0.5]] * (n // 10)
+    )
     config = nets._config(STAGES["likelihood"][0], bags, 0, "cpu")
     assert (config.epochs, config.batch_size) == (epochs, per_step)
     assert config.warmup == 10 / 400

@@ -31,7 +31,7 @@ class Expectation:
     @classmethod
     def of_record(cls, record: Mapping[str, Any]) -> Expectation | None:
         """Return what a record of the log says, if it says all of it."""
-        found = [record.get(field.name) for field in fields(cls)]
+        found: list[Any] = [record.get(field.name) for field in fields(cls)]
         return None if None in found else cls(*map(float, found))
 
     @property

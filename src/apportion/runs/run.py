@@ -255,7 +255,7 @@ class Run:
         if len(lines) < n_records:
             raise RunError(
                 f"{self.log} has {count(len(lines), 'line')}, but the checkpoint was saved after "
-                f"{count(n_records, 'epoch')}.",
+                f"{count(n_records, 'record')}.",
                 "Restore the log as it was, or train in another folder.",
             )
         if len(lines) > n_records:
