@@ -6,6 +6,7 @@ And their trainings in run folders, which may be stopped after any net.
 import numpy as np
 import pytest
 
+from apportion.auto.nets import STAGES
 from apportion.auto.train import train_table
 from apportion.bags.bags import Bags
 
@@ -32,6 +33,11 @@ def ring_in_bags(n, seed, size, *, differing):
 
 ALIKE = ring_in_bags(80, 0, 8, differing=False)
 VALID = ring_in_bags(80, 1, 8, differing=False)
+
+
+def few_steps(n):
+    """Return the stages of every net, of so few steps each."""
+    return {k: [s._replace(steps=n, warmup=0) for s in own] for k, own in STAGES.items()}
 
 
 def train(folder, bags=ALIKE, valid=VALID, **options):

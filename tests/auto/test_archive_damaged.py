@@ -7,7 +7,7 @@ from apportion import Run
 from apportion.auto import nets
 from apportion.errors import RunError
 from apportion.model.model import Model
-from tests.auto.tables import leave, train
+from tests.auto.tables import few_steps, leave, train
 from tests.faults.damaged_runs import read_parts, write_parts
 
 
@@ -21,8 +21,7 @@ def left(tmp_path_factory):
     """The files of a run that was left after net 3."""
     folder = tmp_path_factory.mktemp("left") / "a"
     with pytest.MonkeyPatch.context() as patch:
-        few = {k: [s._replace(steps=2, warmup=0) for s in own] for k, own in nets.STAGES.items()}
-        patch.setattr(nets, "STAGES", few)
+        patch.setattr(nets, "STAGES", few_steps(2))
         leave(folder, 3)
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
