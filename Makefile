@@ -27,7 +27,7 @@ test-slow: .venv/installed  ## only the slow tests
 test-all: .venv/installed  ## all tests
 	$(PYTEST) -m ""
 
-test-faults: .venv/installed  ## many kills through both doors, and a soak of 15 minutes
+test-faults: .venv/installed  ## many kills through three doors, and a soak of 15 minutes
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "" -s tests/faults $(wildcard tests/fuzz)
 
 coverage: .venv/installed  ## all tests, with a report of the lines they miss

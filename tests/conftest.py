@@ -19,12 +19,6 @@ settings.load_profile("apportion")
 def steps(monkeypatch):
     """Return a function that makes the nets of an average train in few steps per stage."""
     from apportion.auto import nets
+    from tests.auto.tables import few_steps
 
-    def short(n):
-        few = {
-            kind: [stage._replace(steps=n, warmup=0) for stage in own]
-            for kind, own in nets.STAGES.items()
-        }
-        monkeypatch.setattr(nets, "STAGES", few)
-
-    return short
+    return lambda n: monkeypatch.setattr(nets, "STAGES", few_steps(n))

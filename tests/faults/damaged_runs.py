@@ -1,4 +1,4 @@
-"""A finished and an interrupted run, and ways to damage the files in them."""
+"""Finished and interrupted runs of a net and of tables, and ways to damage the files in them."""
 
 import contextlib
 import json
@@ -12,14 +12,21 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from sklearn.ensemble import RandomForestClassifier
 
+from apportion.auto import nets
 from apportion.bags.bags import Bags
+from apportion.cli.job import TrainJob
 from apportion.config import TrainConfig
+from apportion.errors import ApportionError
 from apportion.estimator.classifier import LLPClassifier
 from apportion.model.model import Model
 from apportion.nets.build import build_net
 from apportion.report.read import read_run
 from apportion.runs.header import seal
+from apportion.runs.run import Run
 from apportion.training.fit import fit
+from tests.auto.tables import few_steps
+from tests.cli.wards_on_disk import run as command
+from tests.cli.wards_on_disk import voters, write
 
 CONFIG = TrainConfig(epochs=3, batch_size=32, device="cpu", threads=1)
 
@@ -65,6 +72,55 @@ def make_runs(folder: Path) -> None:
     classifier.save(folder / "classifier.safetensors")
     learned = LLPClassifier(model=RandomForestClassifier(2, max_depth=2), epochs=1, random_state=0)
     learned.fit(TRAIN.x, bags=rows, proportions=shares).save(folder / "learner.safetensors")
+    with hasty():
+        make_tables(folder)
+
+
+@contextlib.contextmanager
+def hasty():
+    """Train the nets of an average in two steps per stage."""
+    before, nets.STAGES = nets.STAGES, few_steps(2)
+    try:
+        yield
+    finally:
+        nets.STAGES = before
+
+
+def make_tables(folder: Path) -> None:
+    """Make runs of the command line: of an average and of a linear model, left and ended."""
+    files = write(folder, voters(80))
+    for method, after in (("auto", 4), ("linear", 1)):
+        ended, left = folder / f"{method}-ended", Run(folder / f"{method}-left")
+        options = ["--exclude", "id", "--method", method, "--threads", 1, "--device", "cpu"]
+        result = command("train", *files, *options, "--out", ended)
+        assert result.exit_code == 0, result.output
+        found = TrainJob.from_toml(ended / "config.toml", {}).prepare()
+        left.about = found.about
+
+        def leave(record, net, after=after):
+            if record["epoch"] == after:
+                raise Left
+
+        with contextlib.suppress(Left):
+            found.train(left, leave)
+    classifier = LLPClassifier(random_state=0, device="cpu")
+    classifier.fit(TRAIN.x, bags=np.arange(40) // 8, proportions=dict(enumerate(TRAIN.proportions)))
+    classifier.save(folder / "average.safetensors")
+
+
+def by_command(*arguments: Any) -> None:
+    """Do what a command does; raise the error that it shows."""
+    with hasty():
+        result = command(*arguments)
+    if result.exit_code == 1:
+        raise ApportionError(*result.stderr.strip().split("\n  "))
+    assert result.exit_code == 0, result.stderr
+
+
+def predicted(folder: Path) -> None:
+    rows = folder.parent / "rows.csv"
+    voters(40, seed=1).drop(columns="vote").to_csv(rows, index=False)
+    by_command("predict", folder, rows, "--out", folder.parent / "predicted.csv", "--force")
 
 
 READERS = {
@@ -78,6 +134,24 @@ READERS = {
                    lambda folder: LLPClassifier.load(folder / "classifier.safetensors")),
     "classifier of learners": ("", "learner.safetensors",
                                lambda folder: LLPClassifier.load(folder / "learner.safetensors")),
+    "checkpoint of auto": ("auto-left", "checkpoint.safetensors",
+                           lambda folder: by_command("train", "--resume", folder)),
+    "log of auto": ("auto-left", "log.jsonl",
+                    lambda folder: by_command("train", "--resume", folder)),
+    "model of auto": ("auto-ended", "model.safetensors", predicted),
+    "evaluation of auto": ("auto-ended", "evaluation.safetensors",
+                           lambda folder: by_command("report", folder)),
+    "log of a report of auto": ("auto-ended", "log.jsonl",
+                                lambda folder: by_command("report", folder)),
+    "classifier of auto": ("", "average.safetensors",
+                           lambda folder: LLPClassifier.load(folder / "average.safetensors")),
+    "checkpoint of linear": ("linear-left", "checkpoint.safetensors",
+                             lambda folder: by_command("train", "--resume", folder)),
+    "log of linear": ("linear-left", "log.jsonl",
+                      lambda folder: by_command("train", "--resume", folder)),
+    "model of linear": ("linear-ended", "model.safetensors", LLPClassifier.load),
+    "log of a report of linear": ("linear-ended", "log.jsonl",
+                                  lambda folder: by_command("report", folder)),
 }  # fmt: skip
 
 

@@ -1,10 +1,15 @@
 """Configurations that make no sense: each is refused, in the config.toml of a run by its name."""
 
+import shutil
+
 import pytest
 
 from apportion.config import TrainConfig
 from apportion.errors import ConfigError, RunError
-from apportion.runs.run import FORMAT_VERSION, Run
+from apportion.runs.run import FORMAT_VERSION, Run, planned
+from tests.cli.wards_on_disk import run as command
+from tests.faults.damaged_runs import hasty, make_tables
+from tests.faults.killing import left_behind
 
 FORMAT = f"format = {FORMAT_VERSION}\n"
 HEAD = f"{FORMAT}\n[train]\nepochs = 3\n"
@@ -30,6 +35,10 @@ LINES = [
     "[train.epochs]",
 ]  # fmt: skip
 
+# Of an average or a linear model, whose nets are counted in [resolved].
+AVERAGE = f'{FORMAT}[train]\nseed = 3\n\n[method]\nname = "auto"\n\n[resolved]\nnets = 9\n'
+NETS = ("0", "-1", '"x"', str(10**9), "65", "true", "[9]", "9.0", "{a = 1}", "nan", "1979-05-27")
+
 # Whole files.
 FILES = {
     "deep": "a = " + "[" * 50_000,
@@ -51,6 +60,13 @@ FILES = {
     "no name": HEAD + "[method]\neta = 3\n",
     "data is a number": "data = 3\n" + HEAD + TAIL,
     "model is a list": "model = []\n" + HEAD + TAIL,
+    **{f"nets {own}": AVERAGE.replace("nets = 9", f"nets = {own}") for own in NETS},
+    "no nets": AVERAGE.replace("nets = 9", ""),
+    "nets and epochs": AVERAGE.replace("seed = 3", "epochs = 5"),
+    "no name of an average": AVERAGE.replace('name = "auto"', ""),
+    "seed of an average": AVERAGE.replace("seed = 3", 'seed = "x"'),
+    "threads of an average": AVERAGE.replace("seed = 3", "threads = 0"),
+    "resolved is a list": "resolved = [9]\n" + AVERAGE.partition("[resolved]")[0],
     "huge number": HEAD + "patience = " + "9" * 5000 + "\n" + TAIL,
 }
 
@@ -99,3 +115,47 @@ def test_bytes_that_are_no_text_are_refused(tmp_path, content):
 def test_what_a_run_writes_is_accepted(tmp_path):
     Run(tmp_path).config.write_text(HEAD + TAIL, encoding="utf-8")
     assert Run(tmp_path).settings()["train"] == {"epochs": 3}
+    Run(tmp_path).config.write_text(AVERAGE, encoding="utf-8")
+    assert planned(Run(tmp_path).settings()) == (9, "net")
+
+
+@pytest.fixture(scope="module")
+def average(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("average")
+    with hasty():
+        make_tables(folder)
+    return folder
+
+
+# In the config.toml of a run of an average: what stands there, and what is put in its place.
+EDITS = {
+    **{f"nets {own}": ("nets = 12", f"nets = {own}") for own in NETS},
+    "epochs too": ("seed = 0", "seed = 0\nepochs = 5"),
+    "a seed of letters": ("seed = 0", 'seed = "x"'),
+    "no name": ('name = "auto"\n', ""),
+    "a name of no method": ('name = "auto"', 'name = "x"'),
+    "another method": ('name = "auto"', 'name = "linear"'),
+    "a method of fit": ('name = "auto"', 'name = "fpl"'),
+    "another seed": ("seed = 0", "seed = 1"),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_a_run_of_an_average_whose_configuration_was_edited_is_refused_at_the_command_line(
+    average, tmp_path, edit
+):
+    shutil.copytree(average / "auto-left", tmp_path / "a")
+    config, (before, after) = tmp_path / "a" / "config.toml", EDITS[edit]
+    text = config.read_text()
+    assert before in text
+    config.write_text(text.replace(before, after))
+    wanted = left_behind(tmp_path / "a")
+    verbs = [["train", "--resume", tmp_path / "a"]]
+    if edit not in ("a name of no method", "another method", "a method of fit", "another seed"):
+        rows = average / "rows.csv"
+        verbs += [["report", tmp_path / "a"], ["predict", tmp_path / "a", rows]]
+    for verb in verbs:
+        result = command(*verb)
+        assert result.exit_code == 1, (verb, result.output)
+        assert "Traceback" not in result.output
+        assert left_behind(tmp_path / "a") == wanted

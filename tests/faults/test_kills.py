@@ -1,4 +1,4 @@
-"""Real processes killed at random through both doors, then continued as their messages say.
+"""Real processes killed at random through three doors, then continued as their messages say.
 
 The end must be what it would have been, to the bit. A short form is in `make test`; the long one,
 and the soak, are in `make test-faults`.
@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from tests.cli.wards_on_disk import write
+from tests.cli.wards_on_disk import voters, write
 from tests.faults import killing
 from tests.faults.killing import EPOCHS, Killer, Server, left_behind
 
@@ -23,24 +23,29 @@ OPTIONS = ["--epochs", EPOCHS, "--threads", 1, "--device", "cpu"]
 
 
 class Doors:
-    """Both doors, with the runs that they lead to if nobody disturbs them."""
+    """All doors, with the runs that they lead to if nobody disturbs them."""
 
     def __init__(self, server, folder):
         self.server, self.folder, self.n = server, folder, 0
         self.files = write(folder)
+        (folder / "small").mkdir()
+        self.small = write(folder / "small", voters(120))
         self.known = {}
 
     def begin(self, door, target, every, seed=0, force=False):
         """Return the arguments that begin a run with a checkpoint every so many epochs."""
         if door == "fit":
             return [target, every]
+        more = ["--force"] if force else []
+        if door == "auto":  # a checkpoint per net; as many nets as there are epochs elsewhere
+            own = [*self.small, "--exclude", "id", *OPTIONS[2:], "--seed", seed]
+            return ["train", *own, "--out", target, *more]
         rows, _, bag, _, proportions = self.files
         config = self.folder / f"every-{every}.toml"
         config.write_text(
             f'[data]\nrows = "{rows}"\nbag = "{bag}"\nproportions = "{proportions}"\n'
             f'exclude = ["id"]\n[train]\ncheckpoint_every = {every}\n'
         )
-        more = ["--force"] if force else []
         return ["train", config, *OPTIONS, "--seed", seed, "--out", target, *more]
 
     def reference(self, door, every, seed=0):
@@ -57,7 +62,8 @@ class Doors:
     def kill(self, killer, door, kills, *, force=False, fresh=0.0):
         """Kill one run some times, and see it finished."""
         self.n += 1
-        target, every = self.folder / f"run-{self.n}", killer.random.choice([1, 5])
+        every = 1 if door == "auto" else killer.random.choice([1, 5])
+        target = self.folder / f"run-{self.n}"
         wanted, seconds, calls = self.reference(door, every)
         before = None
         if force:
@@ -103,6 +109,14 @@ def test_a_few_kills_of_the_command_line(doors):
     show(killer, "apportion train")
 
 
+def test_a_few_kills_of_an_average(doors):
+    killer = Killer(doors.server, doors.folder, seed=6)
+    while killer.kills < 3:
+        doors.kill(killer, "auto", 3)
+    show(killer, "apportion train with auto")
+    assert len(doors.reference("auto", 1)[0][0]) == EPOCHS
+
+
 @pytest.mark.slow
 def test_many_kills_of_fit(doors):
     killer = Killer(doors.server, doors.folder, seed=3)
@@ -121,6 +135,15 @@ def test_many_kills_of_the_command_line(doors):
 
 
 @pytest.mark.slow
+def test_many_kills_of_an_average(doors):
+    killer = Killer(doors.server, doors.folder, seed=7)
+    while killer.kills < KILLS:
+        force = killer.random.random() < 0.4
+        doors.kill(killer, "auto", killer.random.randint(1, 4), force=force)
+    show(killer, "apportion train with auto")
+
+
+@pytest.mark.slow
 def test_a_soak_leaks_nothing(doors):
     """Kills for 15 minutes, beside a process that trains, stops, goes on and predicts in a loop."""
     killer, end = Killer(doors.server, doors.folder, seed=5), time.monotonic() + SOAK_SECONDS
@@ -131,8 +154,8 @@ def test_a_soak_leaks_nothing(doors):
         subprocess.Popen(command, env=killing.ENVIRONMENT, stdin=pipe, stdout=memory) as soaked,
     ):
         while time.monotonic() < end:
-            door = killer.random.choice(["fit", "train"])
-            force = door == "train" and killer.random.random() < 0.4
+            door = killer.random.choice(["fit", "train", "auto"])
+            force = door != "fit" and killer.random.random() < 0.4
             doors.kill(killer, door, killer.random.randint(1, 3), force=force)
         soaked.communicate(timeout=120)  # which closes its stdin
     assert soaked.returncode == 0

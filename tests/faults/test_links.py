@@ -7,6 +7,7 @@ import pytest
 from apportion import Run
 from apportion.errors import RunError
 from tests.cli.wards_on_disk import QUICK, run, train_in, write
+from tests.faults.damaged_runs import hasty, make_tables
 
 TENSORS = [f"{name}.safetensors" for name in ("checkpoint", "model", "last", "evaluation")]
 FILES = ["config.toml", "log.jsonl", *TENSORS, "report.html", "lock"]
@@ -16,6 +17,32 @@ SECRET = '{"epoch": 1}\n' * 50
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     return train_in(tmp_path_factory.mktemp("trained"))
+
+
+@pytest.fixture(scope="module")
+def averaged(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("averaged")
+    with hasty():
+        make_tables(folder)
+    return folder
+
+
+@pytest.mark.parametrize("hard", [False, True], ids=["soft", "hard"])
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("method", ["auto", "linear"])
+def test_a_run_of_a_table_writes_nothing_through_a_link(averaged, tmp_path, method, name, hard):
+    outside, folder = tmp_path / "outside", tmp_path / "a"
+    shutil.copytree(averaged / f"{method}-left", folder)
+    outside.write_text(SECRET)
+    (folder / name).unlink(missing_ok=True)
+    if hard:
+        (folder / name).hardlink_to(outside)
+    else:
+        (folder / name).symlink_to(outside)
+    with hasty():
+        result = run("train", "--resume", folder)
+    assert result.exit_code in (0, 1), result.output
+    assert outside.read_text() == SECRET
 
 
 @pytest.fixture

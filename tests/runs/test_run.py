@@ -247,7 +247,7 @@ def test_rewind_cannot_make_up_what_is_missing(opened):
         opened.rewind(12_345)
     problem, remedy = str(refused.value).split("\n  ")
     assert problem == (
-        f"{opened.log} has 1 line, but the checkpoint was saved after 12,345 epochs."
+        f"{opened.log} has 1 line, but the checkpoint was saved after 12,345 records."
     )
     assert "Restore the log" in remedy
     assert opened.log.read_bytes() == held

@@ -196,7 +196,7 @@ def test_a_log_shorter_than_the_checkpoint_says_is_refused(folder):
     log = folder / "log.jsonl"
     whole = log.read_text()
     log.write_text(whole.splitlines(keepends=True)[0])
-    assert f"{log} has 1 line, but the checkpoint was saved after 2 epochs" in refusal(folder)
+    assert f"{log} has 1 line, but the checkpoint was saved after 2 records" in refusal(folder)
     log.write_text(whole[:-2])
     assert f"{log} has 1 epochs, but the checkpoint 2" in refusal(folder)
     log.unlink()

@@ -10,12 +10,14 @@ import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import zip_longest
 from os import PathLike
 from typing import Any
 
 import torch
 from torch import nn
 
+from apportion.auto.members import Member
 from apportion.bags.bags import Bags
 from apportion.engine.device import device_for
 from apportion.errors import RunError
@@ -31,6 +33,9 @@ __all__ = ["Archive"]
 
 log = logging.getLogger("apportion")
 
+# What checkpoints of a single net say of its epochs and of its optimiser.
+NO_EPOCHS: dict[str, Any] = {"best_epoch": None, "best_error": None, "trained": {}}
+
 
 class Archive:
     """The run folder of one training of a table."""
@@ -42,10 +47,10 @@ class Archive:
         method: str,
         options: Mapping[str, Any],
         *,
-        n_nets: int,
+        members: Sequence[Member],
     ) -> None:
         self.run = run if run is None or isinstance(run, Run) else Run(run)
-        self.train, self.options, self.n_nets = sets["train"], options, n_nets
+        self.train, self.options, self.members = sets["train"], options, members
         self.method = {"name": method}
         self.saved: tuple[dict[str, checkpoint.Tensors], dict[str, Any]] | None = None
         if self.run is not None:
@@ -82,7 +87,7 @@ class Archive:
             return [], []
         if self.saved is None:
             resolved = {
-                "nets": self.n_nets,
+                "nets": len(self.members),
                 "device": str(device_for(self.options["device"])),
                 "threads": torch.get_num_threads(),
                 "torch": torch.__version__,
@@ -92,22 +97,24 @@ class Archive:
         (tensors, header), self.saved = self.saved, None
         run, done = self.run, header["epoch"]
         check_identity(run, header["identity"], self.identity)
-        for name, value in json.loads(json.dumps(self._about())).items():
+        for name, value in json.loads(json.dumps({**NO_EPOCHS, **self._about()})).items():
             if header.get(name) != value:
                 raise RunError(f"{run.checkpoint} is damaged: {name} is of another run.", RESTORE)
         recipes = header.get("nets")
-        names = {str(number) for number in range(done)}
-        if not isinstance(recipes, list) or len(recipes) != done or done > self.n_nets:
-            found = f"it was saved after net {done} of {self.n_nets}"
+        recipes = recipes if isinstance(recipes, list) else []
+        if len(recipes) != done or done > len(self.members):
+            found = f"it was saved after net {done} of {len(self.members)}, and has {len(recipes)}"
             raise RunError(f"{run.checkpoint} is damaged: {found}.", RESTORE)
-        if tensors.keys() != names:
-            raise RunError(f"{run.checkpoint} is damaged: it has tensors of no net.", RESTORE)
+        if tensors.keys() != {str(number) for number in range(done)}:
+            found = "it has tensors of no net, or no tensors of one"
+            raise RunError(f"{run.checkpoint} is damaged: {found}.", RESTORE)
         nets = [
-            net_for(run.checkpoint, {**header, "recipe": recipe}, None, tensors[str(number)])
+            _net(run, {**header, "recipe": recipe}, tensors[str(number)])
             for number, recipe in enumerate(recipes)
         ]
         run.rewind(done)
         records = run.records()
+        _check_log(run, records, self.members[:done])
         log.info("Going on after net %d of %s.", done, run.folder)
         return [net.eval() for net in nets], records
 
@@ -119,12 +126,10 @@ class Archive:
         tensors = {str(number): net.state_dict() for number, net in enumerate(nets)}
         scalars = {
             "epoch": len(nets),
-            "best_epoch": None,
-            "best_error": None,
             "threads": torch.get_num_threads(),
-            "trained": {},
             "identity": self.identity,
             "nets": [net.recipe for net in nets],
+            **NO_EPOCHS,
             **self._about(),
         }
         checkpoint.save(self.run, tensors, scalars)
@@ -133,7 +138,9 @@ class Archive:
         """Save the model, and its evaluation on each set of bags."""
         if self.run is None:
             return
-        model.save(self.run.model)
+        about: dict[str, Any] = {"columns": model.columns, "epoch": model.epoch}
+        kept = Model(model.net, plain_names(model.classes), model.parts, **about)
+        kept.save(self.run.model)
         if not self.run.evaluation.exists():  # it is written once: a finished run learns no more
             save_evaluations(self.run, self.train.classes, evaluations)
 
@@ -144,3 +151,22 @@ class Archive:
             "parts": describe_parts(self.train),
             "columns": None if columns is None else columns.to_dict(),
         }
+
+
+def _net(run: Run, header: Mapping[str, Any], tensors: checkpoint.Tensors) -> nn.Module:
+    recipe = header["recipe"]
+    if not isinstance(recipe, dict) or recipe.get("net") != "mlp":  # an average or a learner
+        found = f"{recipe!r:.60} is the recipe of no net of a table"
+        raise RunError(f"{run.checkpoint} is damaged: {found}.", RESTORE)
+    return net_for(run.checkpoint, header, None, tensors)
+
+
+def _check_log(run: Run, records: list[dict[str, Any]], members: Sequence[Member]) -> None:
+    """Check that the log and the checkpoint are of the same nets."""
+    for number, (record, member) in enumerate(zip_longest(records, members), start=1):
+        found = record.get("member") if record is not None else None
+        if found != str(member):
+            raise RunError(
+                f"{run.log} has {found!r:.60} in line {number}, but the checkpoint {member}.",
+                "Restore both files as they were, or start again in another folder.",
+            )

@@ -30,9 +30,9 @@ class Expectation:
 
     @classmethod
     def of_record(cls, record: Mapping[str, Any]) -> Expectation | None:
-        """Return what a record of the log says, if it says anything."""
-        names = [field.name for field in fields(cls)]
-        return cls(*(float(record[n]) for n in names)) if names[0] in record else None
+        """Return what a record of the log says, if it says all of it."""
+        found: list[Any] = [record.get(field.name) for field in fields(cls)]
+        return None if None in found else cls(*map(float, found))
 
     @property
     def learned(self) -> bool:

@@ -86,7 +86,7 @@ def train_table(
     members, folds = members_of(bags, method), folds_of(bags, seed)
     planned, _ = threads_for(bags, min(bags.n_instances, MOST_PER_STEP))
     options = {"seed": seed, "device": device, "threads": threads}
-    archive = Archive(run, judged, method, options, n_nets=len(members))
+    archive = Archive(run, judged, method, options, members=members)
     with (
         archive.opened(),
         own_threads(threads or archive.threads or (None if planned == "auto" else int(planned))),
@@ -101,7 +101,7 @@ def train_table(
             clock = Stopwatch(device_for(device))
             with clock("train"):
                 own = bags if member.fold is None else bags[folds != member.fold]
-                about: dict[str, Any] = {"seed": seed + number, "device": device}
+                about: dict[str, Any] = {"seed": (seed + number) % 2**63, "device": device}
                 net, told = train_net(member.kind, own, **about, alone=method != AUTO)
             nets.append(net)
             record |= told

@@ -273,9 +273,11 @@ def _of_table(history: History) -> str:
     kept = "An average of nets" if history.n_epochs > 1 else "A linear model"
     expected = Expectation.of_record(record)
     known = {"proportion_error": "training", "valid_error": "validation", "test_error": "test"}
-    errors = [f"{what} {record[name]:.4f}" for name, what in known.items() if name in record]
+    found = {name: record[name] for name in known if record.get(name) is not None}
+    errors = [f"{known[name]} {error:.4f}" for name, error in found.items()]
     told = [f"{kept} was trained", *([str(expected)] if expected is not None else [])]
-    return f"{': '.join(told)}. Proportion error: {', '.join(errors)}."
+    measured = f" Proportion error: {', '.join(errors)}." if errors else ""
+    return f"{': '.join(told)}.{measured}"
 
 
 def _told(run: Run, history: History, source: Source) -> str:
@@ -289,7 +291,8 @@ def _told(run: Run, history: History, source: Source) -> str:
         error = f"{record['valid_error']:.4f}"
         chosen = f"Epoch {history.best_epoch} selected, of validation proportion error {error}."
     known = {"valid_accuracy": "validation", "test_accuracy": "test"}
-    accuracies = [f"{what} {record[name]:.1%}" for name, what in known.items() if name in record]
+    found = {name: record[name] for name in known if record.get(name) is not None}
+    accuracies = [f"{known[name]} {share:.1%}" for name, share in found.items()]
     if accuracies:
         chosen += f" Accuracy: {', '.join(accuracies)}."
     folder, rows = (shlex.quote(str(path)) for path in (run.folder, source.rows))

@@ -255,7 +255,7 @@ class Run:
         if len(lines) < n_records:
             raise RunError(
                 f"{self.log} has {count(len(lines), 'line')}, but the checkpoint was saved after "
-                f"{count(n_records, 'epoch')}.",
+                f"{count(n_records, 'record')}.",
                 "Restore the log as it was, or train in another folder.",
             )
         if len(lines) > n_records:
@@ -275,11 +275,11 @@ def planned(settings: Mapping[str, Any]) -> tuple[int, str] | None:
     >>> planned({"train": {"epochs": 50}}), planned({"train": {}, "resolved": {"nets": 12}})
     ((50, 'epoch'), (12, 'net'))
     """
-    nets = settings.get("resolved", {}).get("nets")
-    if type(nets) is int and 1 <= nets <= MOST_NETS:
-        return nets, "net"
-    epochs = settings["train"].get("epochs")
-    return None if nets is not None or epochs is None else (epochs, "epoch")
+    nets, epochs = settings.get("resolved", {}).get("nets"), settings["train"].get("epochs")
+    if nets is None:
+        return None if epochs is None else (epochs, "epoch")
+    counted = type(nets) is int and 1 <= nets <= MOST_NETS and epochs is None
+    return (nets, "net") if counted else None
 
 
 @contextmanager
@@ -319,14 +319,16 @@ def _problem(record: Any, epoch: int) -> str | None:
         return "has no seconds by phase"
     for name, value in (*record.items(), *seconds.items()):
         share = name.endswith(("_error", "_accuracy"))
-        measured = share or name == "loss" or name in seconds
-        if name == "seconds" or value is None:
+        measured = share or name in ("loss", "skill", "standard_errors", *seconds)
+        if name == "seconds" or (value is None and name not in ("member", *seconds)):
             continue
         if name == "member" and isinstance(value, str):  # of an average
             continue
-        if not _is_number(value) or (measured and not math.isfinite(value)):
+        if name == "member" or not _is_number(value) or (measured and not math.isfinite(value)):
             return f"has {name} {value!r:.60}"
-        if (share and not 0 <= value < 1.01) or (name in seconds and value < 0):  # rounding
+        least = 0 if share or name in seconds else -math.inf
+        most = 1.01 if share or name == "skill" else math.inf  # rounding
+        if value < least or value > most:
             return f"has {name} {value}"
     return None
 

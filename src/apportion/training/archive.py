@@ -201,10 +201,11 @@ def check_identity(run: Run, theirs: dict[str, Any], ours: dict[str, Any]) -> No
     if theirs.keys() != ours.keys():
         found = f"the identity of the run has {listing(theirs) or 'nothing'}, not {listing(ours)}"
         raise RunError(f"{run.checkpoint} is damaged: {found}.", RESTORE)
-    for name, value in theirs.items():
-        if ours[name] != value:
+    for name in sorted(ours, key=lambda name: name != "method"):  # on which all else depends
+        if ours[name] != theirs[name]:
+            difference = _difference(theirs[name], ours[name])
             raise RunError(
-                f"{run.folder} holds a run of another {name}{_difference(value, ours[name])}.",
+                f"{run.folder} holds a run of another {name}{difference}.",
                 "Pass what it was started with, or train in another folder: what was learned so "
                 "far depends on it.",
             )

@@ -1,0 +1,98 @@
+"""The members of an average: which nets are trained for which bags, and what is said of them."""
+
+import numpy as np
+import pytest
+
+from apportion.auto.members import (
+    Member,
+    folds_of,
+    members_of,
+    overdispersion,
+    plan_table,
+    share_held_out,
+)
+from apportion.bags.bags import Bags
+from apportion.plan import Choice
+from tests.auto.tables import bags_of, ring
+
+
+def in_words(bags):
+    return str(plan_table(bags, Choice("auto", "given"), Choice(0.0, "given")))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_overdispersion_is_that_of_the_formula(seed):
+    rng = np.random.default_rng(seed)
+    sizes, p = rng.integers(2, 9, 6), rng.dirichlet(np.ones(3), 6)
+    bags = Bags.from_rows(None, np.repeat(np.arange(6), sizes), p)
+    q = sum(n * own for n, own in zip(sizes, p, strict=True)) / sizes.sum()
+    total = 0.0
+    for n, own in zip(sizes, p, strict=True):
+        for c in range(3):
+            total += n * (own[c] - q[c]) ** 2 / (q[c] * (1 - q[c]))
+    assert overdispersion(bags) == pytest.approx(total / 5 / 3)
+
+
+def test_overdispersion_of_one_bag_or_one_class_is_0():
+    assert overdispersion(Bags.from_rows(None, [0, 0], [[0.5, 0.5]])) == 0
+    assert overdispersion(Bags.from_rows(None, [0, 1], [[1.0, 0.0], [1.0, 0.0]])) == 0
+
+
+def test_bags_that_differ_are_shared_out_and_others_are_not():
+    x, y = ring(400, 0)
+    alike, differing = (bags_of(x, y, 20, differing=own) for own in (False, True))
+    kinds = ["likelihood", "proportions", "linear start"]
+    assert members_of(alike) == [
+        *(Member(kind) for kind in kinds),
+        *(Member(kind, fold, False) for fold in (0, 1) for kind in kinds),
+    ]
+    assert members_of(differing) == [
+        Member(kind, fold, True) for fold in range(4) for kind in kinds
+    ]
+    assert "one net of each kind, on all bags" in in_words(alike)
+    assert "4 nets of each kind" in in_words(differing)
+
+
+def test_several_classes_have_a_linear_member_and_one_bag_has_no_folds():
+    three = Bags.from_rows(np.eye(6), [0, 0, 1, 1, 2, 2], truth=[0, 1, 2, 0, 1, 2])
+    assert [m.kind for m in members_of(three)][:3] == ["likelihood", "linear start", "linear"]
+    one = Bags.from_rows(np.eye(4), [0] * 4, truth=[0, 1, 0, 1])
+    assert [m.fold for m in members_of(one)] == [None] * 3
+    assert members_of(three, "ridge") == [Member("ridge")]
+
+
+@pytest.mark.parametrize("differing", [False, True])
+def test_folds_are_of_equal_size_and_are_those_of_the_members(differing):
+    x, y = ring(420, 0)
+    bags = bags_of(x, y, 20, differing=differing)
+    folds, again, other = (folds_of(bags, seed) for seed in (0, 0, 1))
+    sizes = np.bincount(folds)
+    assert set(folds) == {m.fold for m in members_of(bags)} - {None}
+    assert sizes.sum() == bags.n_bags
+    assert sizes.max() - sizes.min() <= 1
+    assert (folds == again).all()
+    assert (folds != other).any()
+
+
+def test_no_more_folds_than_bags():
+    pure = Bags.from_rows(np.eye(40), np.arange(40) // 20, [[1, 0], [0, 1]])
+    assert overdispersion(pure) > 2
+    assert sorted(folds_of(pure, 0)) == [0, 1]
+    assert {m.fold for m in members_of(pure)} == {0, 1}
+
+
+def test_members_are_named_by_what_they_see():
+    said = [str(m) for m in (Member("a"), Member("a", 1), Member("a", 0, kept=False))]
+    assert said == ["a", "a, without fold 2", "a, to judge, without fold 1"]
+
+
+def test_the_plan_says_how_many_nets_are_averaged_with_which_threads():
+    x, y = ring(400, 0)
+    bags = bags_of(x, y, 20, differing=False)
+    assert "average of 3 nets" in in_words(bags)
+    assert "average of 12 nets" in in_words(bags_of(x, y, 20, differing=True))
+    plan = plan_table(bags, Choice("ridge", "given"), Choice(0.0, "given"), threads=3)
+    assert "without hidden layers" in str(plan)
+    assert plan.threads == Choice(3, "given")
+    assert share_held_out(None).value == 0
+    assert share_held_out(0.25) == Choice(0.25, "given; it selects nothing, and is only reported")
