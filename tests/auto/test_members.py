@@ -56,6 +56,8 @@ def test_bags_that_differ_are_shared_out_and_others_are_not():
 def test_several_classes_have_a_linear_member_and_one_bag_has_no_folds():
     three = Bags.from_rows(np.eye(6), [0, 0, 1, 1, 2, 2], truth=[0, 1, 2, 0, 1, 2])
     assert [m.kind for m in members_of(three)][:3] == ["likelihood", "linear start", "linear"]
+    assert [*members_of(three)][-1] == Member("small steps")
+    assert sum(m.kind == "small steps" for m in members_of(three)) == 1
     one = Bags.from_rows(np.eye(4), [0] * 4, truth=[0, 1, 0, 1])
     assert [m.fold for m in members_of(one)] == [None] * 3
     assert members_of(three, "ridge") == [Member("ridge")]

@@ -86,7 +86,9 @@ def test_a_net_depends_on_bags_and_seed_alone(kind, steps):
     assert not net.training
 
 
-@pytest.mark.parametrize(("n", "epochs", "per_step"), [(200, 400, 200), (50_000, 132, 16_384)])
+@pytest.mark.parametrize(
+    ("n", "epochs", "per_step"), [(200, 400, 200), (16_380, 400, 16_380), (50_000, 66, 8_192)]
+)
 def test_steps_are_of_all_instances_up_to_a_limit(n, epochs, per_step):
     bags = Bags.from_rows(
         np.zeros((n, 1), np.float32), np.arange(n) // 10, [[0.5, 0.5]] * (n // 10)
@@ -94,3 +96,13 @@ def test_steps_are_of_all_instances_up_to_a_limit(n, epochs, per_step):
     config = nets._config(STAGES["likelihood"][0], bags, 0, "cpu")
     assert (config.epochs, config.batch_size) == (epochs, per_step)
     assert config.warmup == 10 / 400
+
+
+@pytest.mark.parametrize(("n", "epochs", "batch_size"), [(200, 100, 32), (400_000, 26, 1024)])
+def test_small_steps_are_those_of_a_single_net_up_to_10_000(n, epochs, batch_size):
+    bags = Bags.from_rows(
+        np.zeros((n, 1), np.float32), np.arange(n) // 10, [[0.5, 0.5]] * (n // 10)
+    )
+    config = nets._small(bags, 0, "cpu")
+    assert (config.epochs, config.batch_size) == (epochs, batch_size)
+    assert config.weight_decay == 0.1

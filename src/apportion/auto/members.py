@@ -2,14 +2,16 @@ r"""The members of an average: what `method="auto"` trains for which bags, and w
 
 No method is the best for every kind of bags, and bags without labels cannot tell which one is: held
 out or not, they choose badly between good methods. What holds everywhere is to average few models
-that err differently. Each is a perceptron of 64 units, trained in full steps (or in steps of 16,384
-instances, where there are more):
+that err differently. Each is a perceptron of 64 units, trained in full steps (or in steps of 8,192
+instances, where there are more than 16,384):
 
 * ``likelihood``: the likelihood of the counts (`apportion.methods.count_likelihood`);
 * ``proportions``: Eq. 7, each bag by its size, then soft labels (two classes only);
 * ``linear start``: the perceptron beside a linear model, which it starts as, the likelihood of the
   counts, then soft labels;
-* ``linear``: that linear model itself (more than two classes only).
+* ``linear``: that linear model itself (more than two classes only);
+* ``small steps``: the method `count-likelihood` as it is by default, with 256 units and in small
+  steps, always on all bags (more than two classes only).
 
 The one choice that the bags decide: by how much more their proportions differ than those of bags
 filled at random, the overdispersion
@@ -40,11 +42,12 @@ from apportion.labels.linear import LINEAR_FITS
 from apportion.plan import AUTO, Choice, Choices, threads_for
 from apportion.randomness import Purpose, generator
 
-__all__ = ["MOST_PER_STEP", "TABLE_METHODS", "Member", "TablePlan", "folds_of", "members_of",
-           "overdispersion", "plan_table", "share_held_out"]  # fmt: skip
+__all__ = ["SMALL_STEPS", "TABLE_METHODS", "Member", "TablePlan", "folds_of", "members_of",
+           "overdispersion", "per_step", "plan_table", "share_held_out"]  # fmt: skip
 
 TABLE_METHODS = (AUTO, *LINEAR_FITS)  # which `fit`, that trains one net, does not know
-MOST_PER_STEP = 16_384  # instances
+SMALL_STEPS = "small steps"
+MOST_AT_ONCE, PER_STEP = 16_384, 8_192  # instances
 DIFFERING = 2.0  # φ
 FOLDS = 4
 
@@ -99,15 +102,25 @@ def members_of(bags: Bags, method: str = AUTO) -> list[Member]:
     several = bags.n_classes > 2
     kinds = ["likelihood", *([] if several else ["proportions"]), "linear start"]
     kinds += ["linear"] if several else []
-    differing = overdispersion(bags) > DIFFERING
     n_folds = _n_folds(bags)
-    whole = [] if differing and n_folds > 1 else [Member(kind) for kind in kinds]
+    whole = [] if _are_shared_out(bags) else [Member(kind) for kind in kinds]
     judges = [Member(kind, fold, not whole) for fold in range(n_folds) for kind in kinds]
-    return whole + (judges if n_folds > 1 else [])
+    members = whole + (judges if n_folds > 1 else [])
+    return [*members, *([Member(SMALL_STEPS)] if several else [])]
+
+
+def _are_shared_out(bags: Bags) -> bool:
+    """Tell whether nets are trained without a part of the bags, since these differ."""
+    return bags.n_bags > 1 and overdispersion(bags) > DIFFERING
 
 
 def _n_folds(bags: Bags) -> int:
     return min(FOLDS if overdispersion(bags) > DIFFERING else 2, bags.n_bags)
+
+
+def per_step(bags: Bags) -> int:
+    """Return how many instances a step takes."""
+    return bags.n_instances if bags.n_instances <= MOST_AT_ONCE else PER_STEP
 
 
 def folds_of(bags: Bags, seed: int) -> NDArray[np.int64]:
@@ -120,12 +133,12 @@ def plan_table(
 ) -> TablePlan:
     """Say what is trained on these bags, and why."""
     net = Choice("mlp", "without hidden layers: a linear model")
-    per_step = bags.n_instances
     if method.value == AUTO:
         kept = sum(member.kept for member in members_of(bags))
         net = Choice(f"average of {count(kept, 'net')}", _reason(bags))
-        per_step = min(per_step, MOST_PER_STEP)
-    chosen = Choice(*threads_for(bags, per_step)) if threads is None else Choice(threads, "given")
+    chosen = (
+        Choice(*threads_for(bags, per_step(bags))) if threads is None else Choice(threads, "given")
+    )
     return TablePlan(net, method, validation, chosen)
 
 
@@ -138,11 +151,12 @@ def share_held_out(asked: float | None) -> Choice:
 
 def _reason(bags: Bags) -> str:
     members = members_of(bags)
-    kinds = ", ".join(dict.fromkeys(member.kind for member in members))
-    each = f"{_n_folds(bags)} nets of each kind, each without a part of the bags"
-    if any(member.fold is None for member in members):
-        each = "one net of each kind, on all bags"
+    kinds = ", ".join(dict.fromkeys(m.kind for m in members if m.kind != SMALL_STEPS))
+    more = "; and one in small steps" if members[-1].kind == SMALL_STEPS else ""
+    each = "one net of each kind, on all bags"
+    if _are_shared_out(bags):
+        each = f"{_n_folds(bags)} nets of each kind, each without a part of the bags"
     return (
         f"proportions differ {overdispersion(bags):.2g} times as much as by chance, in "
-        f"{count(bags.n_bags, 'bag')}: {each} ({kinds})"
+        f"{count(bags.n_bags, 'bag')}: {each} ({kinds}){more}"
     )

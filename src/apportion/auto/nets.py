@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from apportion.auto.members import MOST_PER_STEP
+from apportion.auto.members import SMALL_STEPS, per_step
 from apportion.bags.bags import Bags
 from apportion.config import TrainConfig
 from apportion.engine.device import device_for
@@ -20,6 +20,7 @@ from apportion.methods.count_likelihood import CountLikelihood
 from apportion.methods.proportion_loss import ProportionLoss
 from apportion.methods.soft_labels import SoftLabels
 from apportion.nets.build import build_net
+from apportion.plan import Choice, make_plan
 from apportion.training.job import Job
 from apportion.training.session import Session
 
@@ -36,6 +37,9 @@ class Stage(NamedTuple):
     steps: int
     learning_rate: float
     warmup: int = 0  # steps
+
+
+SMALL = 10_000  # small steps, at most
 
 
 LIKELIHOOD = CountLikelihood(ramp=0)
@@ -67,6 +71,11 @@ def train_net(
     if alone or kind == "linear":
         linear = LINEAR_FITS[kind](bags, l2=None if alone else penalty, seed=seed)
         return linear_net(linear), {"l2": linear.l2}
+    if kind == SMALL_STEPS:
+        net = build_net("mlp", bags, seed=seed)
+        return net.eval(), {
+            "loss": _train(net, bags, CountLikelihood(), _small(bags, seed, device))
+        }
     net = build_net("mlp", bags, seed=seed, hidden=[HIDDEN], skip=kind == "linear start")
     if kind == "linear start":
         start_as(net, fit_linear(bags, l2=penalty, seed=seed))
@@ -87,13 +96,12 @@ def _start_at_totals(net: nn.Module, bags: Bags) -> None:
 
 
 def _config(stage: Stage, bags: Bags, seed: int, device: str) -> TrainConfig:
-    n = bags.n_instances
-    per_step = min(n, MOST_PER_STEP)
+    n, size = bags.n_instances, per_step(bags)
     room = max(1, 2**24 // bags.n_classes**2)  # instances whose covariances fit
     return TrainConfig(
-        epochs=max(1, math.ceil(stage.steps * per_step / n)),
-        batch_size=per_step,
-        instances_per_pass=min(per_step, room),
+        epochs=max(1, math.ceil(stage.steps * size / n)),
+        batch_size=size,
+        instances_per_pass=min(size, room),
         learning_rate=stage.learning_rate,
         weight_decay=1.0,
         schedule="cosine",
@@ -102,6 +110,14 @@ def _config(stage: Stage, bags: Bags, seed: int, device: str) -> TrainConfig:
         device=device,
         precision="float32",
     )
+
+
+def _small(bags: Bags, seed: int, device: str) -> TrainConfig:
+    """Return what a single net is trained by, but for fewer epochs of large tables."""
+    plan = make_plan(bags, validation=Choice(0.0, "nothing is selected"))
+    most = math.ceil(SMALL * plan.batch_size.value / bags.n_instances)
+    options = {"epochs": min(plan.epochs.value, most), "precision": "float32"}
+    return plan.config({**options, "seed": seed, "device": device})
 
 
 def _train(net: nn.Module, bags: Bags, method: Method, config: TrainConfig) -> float:

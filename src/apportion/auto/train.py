@@ -14,7 +14,7 @@ from torch import nn
 
 from apportion.auto.archive import Archive
 from apportion.auto.held_out import Expectation, Floats, expectation, slope
-from apportion.auto.members import MOST_PER_STEP, Member, folds_of, members_of
+from apportion.auto.members import Member, folds_of, members_of, per_step
 from apportion.auto.nets import train_net
 from apportion.bags.bags import Bags
 from apportion.engine.device import device_for, own_threads
@@ -84,7 +84,7 @@ def train_table(
     judged = {name: bags for name, bags in sets.items() if bags is not None}
     bags = train.without_truth()
     members, folds = members_of(bags, method), folds_of(bags, seed)
-    planned, _ = threads_for(bags, min(bags.n_instances, MOST_PER_STEP))
+    planned, _ = threads_for(bags, per_step(bags))
     options = {"seed": seed, "device": device, "threads": threads}
     archive = Archive(run, judged, method, options, members=members)
     with (
