@@ -18,7 +18,6 @@ settings.load_profile("apportion")
 @pytest.fixture
 def steps(monkeypatch):
     """Return a function that makes the nets of an average train in few steps per stage."""
-    from apportion.auto import nets
     from tests.auto.tables import few_steps
 
-    return lambda n: monkeypatch.setattr(nets, "STAGES", few_steps(n))
+    return lambda n: few_steps(n, monkeypatch.setattr)

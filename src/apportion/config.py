@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple
 from apportion.errors import ConfigError, must_be, suggestion
 from apportion.files import as_toml, parse_toml
 
-__all__ = ["MOST_THREADS", "PRESETS", "Rule", "TrainConfig", "help_texts"]
+__all__ = ["MOST_NETS", "MOST_THREADS", "PRESETS", "Rule", "TrainConfig", "help_texts"]
 
 
 class Rule(NamedTuple):
@@ -67,6 +67,7 @@ def _texts(value: Any) -> bool:
 
 
 ONE_OR_MORE = _integer(1)
+MOST_NETS = 64  # of an average
 MOST_THREADS = 1024  # more than any machine has use for, and fewer than an operating system refuses
 MANY = f" and ≤ {MOST_THREADS:,}"
 

@@ -32,6 +32,7 @@ __all__ = [
     "kind_of_rows",
     "make_plan",
     "preset_options",
+    "share_reported",
     "threads_for",
 ]
 
@@ -180,7 +181,7 @@ def default_method(kind: str, given: Collection[str]) -> Choice:
     fpl = "Follow the Perturbed Leader"
     for name in ("preset", "eta"):
         if name in given:
-            return Choice(METHOD, f"{fpl}, which {name} asks for")
+            return Choice(METHOD, f"{fpl}, since {name} is given")
     if kind != "table":
         return Choice(METHOD, f"the default: {fpl}")
     for_one = [name for name in given if name not in OF_EVERY_METHOD]
@@ -209,6 +210,13 @@ def held_out_share(n_bags: int, asked: float | None = None) -> Choice:
         fewer = f"is fewer than {FEWEST_HELD_OUT}, which select worse than the last epoch"
         return Choice(0.0, f"{tenth} {fewer}")
     return Choice(SHARE, f"{tenth} selects the epoch")
+
+
+def share_reported(asked: float | None) -> Choice:
+    """Decide which share of the bags is held out, whole, from a training that selects nothing."""
+    if asked is None:
+        return Choice(0.0, "nothing is selected, so all bags are learned from")
+    return Choice(float(asked), "given; it selects nothing, and is only reported")
 
 
 def check_share(asked: Any, name: str = "validation") -> None:

@@ -6,9 +6,11 @@ And their trainings in run folders, which may be stopped after any net.
 import numpy as np
 import pytest
 
-from apportion.auto.nets import STAGES
+from apportion.auto import nets
 from apportion.auto.train import train_table
 from apportion.bags.bags import Bags
+
+STAGES = nets.STAGES
 
 
 def ring(n, seed):
@@ -35,9 +37,11 @@ ALIKE = ring_in_bags(80, 0, 8, differing=False)
 VALID = ring_in_bags(80, 1, 8, differing=False)
 
 
-def few_steps(n):
-    """Return the stages of every net, of so few steps each."""
-    return {k: [s._replace(steps=n, warmup=0) for s in own] for k, own in STAGES.items()}
+def few_steps(n, set_attribute=setattr):
+    """Train every stage of every net in so few steps."""
+    few = {k: [s._replace(steps=n, warmup=0) for s in own] for k, own in STAGES.items()}
+    set_attribute(nets, "STAGES", few)
+    set_attribute(nets, "MOST_SMALL_STEPS", n)
 
 
 def train(folder, bags=ALIKE, valid=VALID, **options):

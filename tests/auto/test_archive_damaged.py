@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from apportion import Run
-from apportion.auto import nets
 from apportion.errors import RunError
 from apportion.model.model import Model
 from tests.auto.tables import few_steps, leave, train
@@ -21,7 +20,7 @@ def left(tmp_path_factory):
     """The files of a run that was left after net 3."""
     folder = tmp_path_factory.mktemp("left") / "a"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(nets, "STAGES", few_steps(2))
+        few_steps(2, patch.setattr)
         leave(folder, 3)
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
@@ -38,15 +37,15 @@ def average_in(header):
 
 
 HEADERS = {
-    "epoch too large": (lambda h: h.update(epoch=99), "saved after net 99 of 9"),
-    "epoch of all nets": (lambda h: h.update(epoch=9), "saved after net 9 of 9, and has 3"),
-    "epoch too small": (lambda h: h.update(epoch=2), "saved after net 2 of 9, and has 3"),
+    "epoch too large": (lambda h: h.update(epoch=99), "saved after net 99 of 10"),
+    "epoch of all nets": (lambda h: h.update(epoch=10), "saved after net 10 of 10, and has 3"),
+    "epoch too small": (lambda h: h.update(epoch=2), "saved after net 2 of 10, and has 3"),
     "epoch 0": (lambda h: h.update(epoch=0), "epoch is 0, not an integer ≥ 1"),
     "epoch true": (lambda h: h.update(epoch=True), "epoch is True"),
     "epoch missing": (lambda h: h.pop("epoch"), "epoch is missing"),
-    "nets missing": (lambda h: h.pop("nets"), "saved after net 3 of 9, and has 0"),
-    "nets no list": (lambda h: h.update(nets={"0": 1}), "saved after net 3 of 9, and has 0"),
-    "nets too few": (lambda h: h["nets"].pop(), "saved after net 3 of 9, and has 2"),
+    "nets missing": (lambda h: h.pop("nets"), "saved after net 3 of 10, and has 0"),
+    "nets no list": (lambda h: h.update(nets={"0": 1}), "saved after net 3 of 10, and has 0"),
+    "nets too few": (lambda h: h["nets"].pop(), "saved after net 3 of 10, and has 2"),
     "recipe null": (lambda h: h["nets"].__setitem__(1, None), "recipe of no net"),
     "recipe a text": (lambda h: h["nets"].__setitem__(1, "mlp"), "recipe of no net"),
     "recipe of another": (lambda h: h["nets"].reverse(), "weights of another net"),
@@ -133,10 +132,10 @@ def cut(text, n):
 LOGS = {
     "shorter": (lambda text: cut(text, 2), "has 2 lines, but the checkpoint was saved after 3"),
     "empty": (lambda text: "", "has 0 lines"),
-    "torn": (lambda text: text[:-9], "has None in line 3, but the checkpoint linear start"),
+    "torn": (lambda text: text[:-9], "has None in line 3, but the checkpoint linear"),
     "of another member": (
-        lambda text: text.replace("proportions", "ridge"),
-        "has 'ridge' in line 2, but the checkpoint proportions",
+        lambda text: text.replace("linear start", "ridge"),
+        "has 'ridge' in line 2, but the checkpoint linear start",
     ),
     "of no members": (lambda text: text.replace('"member"', '"number"'), "has number"),
     "without a member": (
@@ -157,12 +156,12 @@ def test_a_log_that_is_not_that_of_the_checkpoint_is_refused(case, run):
 
 def test_a_log_that_lost_its_last_newline_goes_on(run):
     run.log.write_text(run.log.read_text()[:-1])
-    assert len(train(run.folder).history.records) == 9
-    assert [r["epoch"] for r in run.records()] == list(range(1, 10))
+    assert len(train(run.folder).history.records) == 10
+    assert [r["epoch"] for r in run.records()] == list(range(1, 11))
 
 
 def test_a_model_that_is_not_there_yet_is_said_to_be_of_a_run_that_goes_on(run):
-    with pytest.raises(RunError, match="3 of 9 nets are done, and no model is selected yet"):
+    with pytest.raises(RunError, match="3 of 10 nets are done, and no model is selected yet"):
         Model.load(run.folder)
-    with pytest.raises(RunError, match="averages 9 nets: it has a model at its end"):
+    with pytest.raises(RunError, match="averages 10 nets: it has a model at its end"):
         Model.load(run.folder, last=True)

@@ -9,10 +9,9 @@ from apportion.auto.members import (
     members_of,
     overdispersion,
     plan_table,
-    share_held_out,
 )
 from apportion.bags.bags import Bags
-from apportion.plan import Choice
+from apportion.plan import Choice, share_reported
 from tests.auto.tables import bags_of, ring
 
 
@@ -41,11 +40,13 @@ def test_overdispersion_of_one_bag_or_one_class_is_0():
 def test_bags_that_differ_are_shared_out_and_others_are_not():
     x, y = ring(400, 0)
     alike, differing = (bags_of(x, y, 20, differing=own) for own in (False, True))
-    kinds = ["likelihood", "proportions", "linear start"]
+    kinds = ["likelihood", "linear start", "linear"]
     assert members_of(alike) == [
         *(Member(kind) for kind in kinds),
         *(Member(kind, fold, False) for fold in (0, 1) for kind in kinds),
+        Member("small steps"),
     ]
+    kinds = ["likelihood", "proportions", "linear start"]
     assert members_of(differing) == [
         Member(kind, fold, True) for fold in range(4) for kind in kinds
     ]
@@ -59,7 +60,7 @@ def test_several_classes_have_a_linear_member_and_one_bag_has_no_folds():
     assert [*members_of(three)][-1] == Member("small steps")
     assert sum(m.kind == "small steps" for m in members_of(three)) == 1
     one = Bags.from_rows(np.eye(4), [0] * 4, truth=[0, 1, 0, 1])
-    assert [m.fold for m in members_of(one)] == [None] * 3
+    assert [m.fold for m in members_of(one)] == [None] * 4
     assert members_of(three, "ridge") == [Member("ridge")]
 
 
@@ -91,10 +92,10 @@ def test_members_are_named_by_what_they_see():
 def test_the_plan_says_how_many_nets_are_averaged_with_which_threads():
     x, y = ring(400, 0)
     bags = bags_of(x, y, 20, differing=False)
-    assert "average of 3 nets" in in_words(bags)
+    assert "average of 4 nets" in in_words(bags)
     assert "average of 12 nets" in in_words(bags_of(x, y, 20, differing=True))
     plan = plan_table(bags, Choice("ridge", "given"), Choice(0.0, "given"), threads=3)
     assert "without hidden layers" in str(plan)
     assert plan.threads == Choice(3, "given")
-    assert share_held_out(None).value == 0
-    assert share_held_out(0.25) == Choice(0.25, "given; it selects nothing, and is only reported")
+    assert share_reported(None).value == 0
+    assert share_reported(0.25) == Choice(0.25, "given; it selects nothing, and is only reported")

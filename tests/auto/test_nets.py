@@ -1,14 +1,18 @@
 """The nets of an average: how each starts, and how its training is divided into steps."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
-from apportion.auto import nets
+from apportion.auto import members, nets
 from apportion.auto.nets import HIDDEN, PENALTY, STAGES, train_net
 from apportion.bags.bags import Bags
 from apportion.labels.linear import fit_linear, fit_ridge
 from tests.auto.tables import ring_in_bags
+
+ON_CPU: Any = {"device": "cpu", "step": 1000}
 
 
 def table(n_classes=2):
@@ -29,7 +33,7 @@ def logits(net, bags):
 
 
 def made(kind, bags, seed=0, **more):
-    return train_net(kind, bags, seed=seed, device="cpu", **more)[0]
+    return train_net(kind, bags, seed=seed, **ON_CPU, **more)[0]
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
@@ -64,19 +68,19 @@ def test_a_class_that_never_occurs_starts_with_a_finite_bias(untrained):
 def test_a_linear_model_alone_chooses_its_penalty_and_says_so():
     bags = table()
     linear = fit_ridge(bags, seed=5)
-    net, told = train_net("ridge", bags, seed=5, device="cpu", alone=True)
+    net, told = train_net("ridge", bags, seed=5, **ON_CPU, alone=True)
     assert told == {"l2": linear.l2}
     assert np.allclose(logits(net, bags), linear.logits(bags.x), atol=1e-4)
-    _, member = train_net("linear", bags, seed=5, device="cpu")
+    _, member = train_net("linear", bags, seed=5, **ON_CPU)
     assert member == {"l2": 10.0}
 
 
-@pytest.mark.parametrize("kind", STAGES)
+@pytest.mark.parametrize("kind", [*STAGES, "small steps"])
 def test_a_net_depends_on_bags_and_seed_alone(kind, steps):
     steps(3)
     bags = table()
     (net, told), (again, same), (other, _) = (
-        train_net(kind, bags, seed=seed, device="cpu") for seed in (1, 1, 2)
+        train_net(kind, bags, seed=seed, **ON_CPU) for seed in (1, 1, 2)
     )
     a, b, c = (own.state_dict() for own in (net, again, other))
     assert told == same
@@ -93,7 +97,7 @@ def test_steps_are_of_all_instances_up_to_a_limit(n, epochs, per_step):
     bags = Bags.from_rows(
         np.zeros((n, 1), np.float32), np.arange(n) // 10, [[0.5, 0.5]] * (n // 10)
     )
-    config = nets._config(STAGES["likelihood"][0], bags, 0, "cpu")
+    config = nets._config(STAGES["likelihood"][0], bags, members.per_step(bags), 0, "cpu")
     assert (config.epochs, config.batch_size) == (epochs, per_step)
     assert config.warmup == 10 / 400
 

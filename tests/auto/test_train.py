@@ -1,13 +1,17 @@
 """Training of a table: which nets are trained, what they are together, and what is said of them."""
 
+from importlib import import_module
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
+from apportion.auto.members import folds_of, members_of
 from apportion.auto.train import train_table
 from apportion.bags.bags import Bags
 from apportion.errors import ConfigError
-from tests.auto.tables import bags_of, ring
+from tests.auto.tables import bags_of, ring, ring_in_bags
 
 
 def weights_of(learned):
@@ -75,3 +79,35 @@ def test_images_are_refused():
     bags = Bags.from_rows(np.zeros((4, 1, 8, 8)), [0, 0, 1, 1], [[0.5, 0.5]] * 2)
     with pytest.raises(ConfigError, match="auto is for tables, but the instances are images"):
         train_table(bags)
+
+
+@pytest.mark.parametrize("differing", [False, True])
+def test_a_net_sees_all_bags_but_those_of_its_fold(differing, monkeypatch, steps):
+    """And takes the steps of all bags, whichever it sees."""
+    module: Any = import_module("apportion.auto.train")
+    steps(1)
+    bags = ring_in_bags(160, 0, 8, differing=differing)
+    seen, real = [], module.train_net
+
+    def watched(kind, own, **options):
+        seen.append((set(own.ids), options["step"]))
+        return real(kind, own, **options)
+
+    monkeypatch.setattr(module, "train_net", watched)
+    train_table(bags, seed=5, device="cpu")
+    folds = folds_of(bags, 5)
+    for member, (ids, step) in zip(members_of(bags), seen, strict=True):
+        left_out = {name for name, fold in zip(bags.ids, folds, strict=True) if fold == member.fold}
+        assert ids == set(bags.ids) - left_out
+        assert bool(left_out) == (member.fold is not None)
+        assert step == 160
+
+
+@pytest.mark.parametrize("method", ["auto", "ridge"])
+def test_held_out_bags_teach_nothing(method, steps):
+    steps(2)
+    bags, valid = ring_in_bags(80, 0, 8, differing=True), ring_in_bags(80, 1, 8, differing=True)
+    other = valid.with_rows(valid.x + 100, None)
+    options: Any = {"method": method, "device": "cpu"}
+    a, b = (weights_of(train_table(bags, own, **options)) for own in (valid, other))
+    assert all(torch.equal(a[name], b[name]) for name in a)

@@ -27,7 +27,7 @@ def ended(*arguments):
 
 def test_without_an_option_auto_is_trained_as_the_estimator_does(table, tmp_path):
     told = ended("train", *table, "--out", tmp_path / "a").stdout
-    assert "An average of nets was trained: held-out bags are predicted with" in told
+    assert "An average of nets was trained: bags that a net did not see are predicted with" in told
     config, log = config_of(tmp_path / "a"), records(tmp_path / "a")
     assert config["method"] == {"name": "auto"}
     assert "auto (the default for tables)" in config["plan"]["method"]
@@ -99,11 +99,10 @@ def test_a_stop_is_continued_to_the_same_bits(table, tmp_path, monkeypatch):
     assert "is finished: 12 nets" in run("train", "--resume", tmp_path / "a").stdout
 
 
-def test_configurations_lead_from_one_net_to_auto_and_back(table, tmp_path, caplog):
+def test_configurations_lead_from_one_net_to_auto_and_back(table, tmp_path):
     train_in(tmp_path, "--method", "fpl")
     changed = ["train", tmp_path / "a" / "config.toml", "--method", "auto"]
     ended(*changed, "--out", tmp_path / "b")
-    assert "have no meaning for the method 'auto', and are ignored" in caplog.text
     assert config_of(tmp_path / "b")["method"] == {"name": "auto"}
     back = ["train", tmp_path / "b" / "config.toml", "--method", "fpl", "--epochs", 2]
     ended(*back, "--out", tmp_path / "c")
@@ -125,10 +124,15 @@ def test_held_out_bags_are_only_reported(table, tmp_path, method):
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        (["--method", "auto", "--eta", "2"], "the method 'auto' has no setting 'eta'"),
+        (
+            ["--method", "auto", "--eta", "2"],
+            "eta is 2.0, which has no meaning for the method 'auto'",
+        ),
         (["--method", "linear", "--device", "nowhere"], "nowhere"),
         (["--method", "auto", "--validation", "2"], "validation must be"),
-        (["--method", "auto", "--epochs", "0"], "epochs must be"),
+        (["--method", "auto", "--epochs", "9"], "epochs is 9, which has no meaning"),
+        (["--method", "ridge", "--net", "mlp"], "net is 'mlp', which has no meaning"),
+        (["--method", "auto", "--preset", "paper"], "preset is 'paper', which has no meaning"),
         (["--method", "atuo"], "there is no method 'atuo'"),
     ],
 )
@@ -143,7 +147,7 @@ def test_the_report_tells_why_and_what_to_expect(table, tmp_path):
     ended("train", *table, "--out", tmp_path / "a")
     said = " ".join(summary(read_run(tmp_path / "a", "a")))
     assert "times as much as by chance, in 20 bags: 4 nets of each kind" in said
-    assert "What to expect: held-out bags are predicted with" in said
+    assert "What to expect: bags that a net did not see are predicted with" in said
     ended("train", *table[:-4], *QUICK[2:], "--method", "fpl", "--out", tmp_path / "b")
     ended("report", tmp_path / "a")
     page = (tmp_path / "a" / "report.html").read_text(encoding="utf-8")

@@ -54,7 +54,7 @@ def test_the_first_ctrl_c_ends_the_epoch_and_the_second_ends_it_at_once(capsys):
     with interruptible() as interruption:
         interruption.after_epoch()  # nothing was asked for yet
         signal.raise_signal(signal.SIGINT)
-        assert "when this can be continued" in capsys.readouterr().err
+        assert "after this epoch or net" in capsys.readouterr().err
         with pytest.raises(KeyboardInterrupt):
             interruption.after_epoch()
         with pytest.raises(KeyboardInterrupt):

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 from sklearn.ensemble import RandomForestClassifier
 
-from apportion.auto import nets
 from apportion.bags.bags import Bags
 from apportion.cli.job import TrainJob
 from apportion.config import TrainConfig
@@ -79,11 +79,9 @@ def make_runs(folder: Path) -> None:
 @contextlib.contextmanager
 def hasty():
     """Train the nets of an average in two steps per stage."""
-    before, nets.STAGES = nets.STAGES, few_steps(2)
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        few_steps(2, patch.setattr)
         yield
-    finally:
-        nets.STAGES = before
 
 
 def make_tables(folder: Path) -> None:

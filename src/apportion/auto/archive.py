@@ -18,11 +18,11 @@ import torch
 from torch import nn
 
 from apportion.auto.members import Member
+from apportion.auto.nets import digest
 from apportion.bags.bags import Bags
 from apportion.engine.device import device_for
 from apportion.errors import RunError
-from apportion.model._read import net_for
-from apportion.model.model import Model, describe_parts
+from apportion.model.model import Model, describe_parts, net_for
 from apportion.runs.evaluation import Evaluation, plain_names, save_evaluations
 from apportion.runs.header import RESTORE
 from apportion.runs.run import Run
@@ -59,7 +59,7 @@ class Archive:
                 "training set": prints["train"],
                 "validation set": prints["valid"],
                 "method": self.method,
-                "configuration": {"seed": options["seed"]},
+                "configuration": {"seed": options["seed"], "nets": digest()},
                 "arithmetic": {"precision": "float32"},
             }
 

@@ -40,11 +40,11 @@ class Expectation:
         return self.standard_errors >= NO_SKILL
 
     def __str__(self) -> str:
-        others = "than by the proportions of all other bags"
+        unseen, others = "bags that a net did not see", "than by the proportions of all other bags"
         if self.learned:
-            return f"held-out bags are predicted with {self.skill:.0%} less error {others}"
+            return f"{unseen} are predicted with {self.skill:.0%} less error {others}"
         return (
-            f"held-out bags are not predicted clearly better {others} "
+            f"{unseen} are not predicted clearly better {others} "
             f"({self.standard_errors:.1f} standard errors): perhaps nothing can be learned"
         )
 

@@ -2,25 +2,29 @@ r"""The members of an average: what `method="auto"` trains for which bags, and w
 
 No method is the best for every kind of bags, and bags without labels cannot tell which one is: held
 out or not, they choose badly between good methods. What holds everywhere is to average few models
-that err differently. Each is a perceptron of 64 units, trained in full steps (or in steps of 8,192
+that err differently. Most are perceptrons of 64 units, trained in full steps (or in steps of 8,192
 instances, where there are more than 16,384):
 
 * ``likelihood``: the likelihood of the counts (`apportion.methods.count_likelihood`);
-* ``proportions``: Eq. 7, each bag by its size, then soft labels (two classes only);
+* ``proportions``: Eq. 7, each bag by its size, then soft labels;
 * ``linear start``: the perceptron beside a linear model, which it starts as, the likelihood of the
   counts, then soft labels;
-* ``linear``: that linear model itself (more than two classes only);
-* ``small steps``: the method `count-likelihood` as it is by default, with 256 units and in small
-  steps, always on all bags (more than two classes only).
+* ``linear``: that linear model itself;
+* ``small steps``: a single net of 256 units as it is by default, in small steps, by Eq. 7, or by
+  the likelihood of the counts where there are several classes; always on all bags.
 
-The one choice that the bags decide: by how much more their proportions differ than those of bags
-filled at random, the overdispersion
+What the bags decide: by how much more their proportions differ than those of bags filled at random,
+the overdispersion
 
 .. math:: \phi = \frac{1}{(n - 1) C} \sum_i \sum_c \frac{|B^i| (p^i_c - q_c)^2}{q_c (1 - q_c)}
 
 with q the proportions of all instances. Bags that differ (φ > 2) teach much, and the danger is to
 fit them too closely: each model is then the mean of four, each trained without a quarter of the
-bags. Bags that are alike cannot spare a quarter: each model is trained once, on all of them.
+bags. Bags that are alike cannot spare a quarter: each model is trained once, on all of them. They
+teach so little that a linear model is often as good as any, and soft labels confirm their own
+mistakes. So ``likelihood``, ``proportions`` and ``linear start`` are for two classes in bags that
+differ, and in all other cases it is ``likelihood``, ``linear start``, ``linear`` and ``small
+steps``.
 
 The models that did not see a bag also tell how well its proportions are predicted, against the
 proportions of all other bags. That is what to expect, and whether anything was learned at all.
@@ -37,13 +41,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apportion.bags.bags import Bags
-from apportion.errors import count
+from apportion.errors import ConfigError, count
 from apportion.labels.linear import LINEAR_FITS
 from apportion.plan import AUTO, Choice, Choices, threads_for
 from apportion.randomness import Purpose, generator
 
-__all__ = ["SMALL_STEPS", "TABLE_METHODS", "Member", "TablePlan", "folds_of", "members_of",
-           "overdispersion", "per_step", "plan_table", "share_held_out"]  # fmt: skip
+__all__ = ["SMALL_STEPS", "TABLE_METHODS", "Member", "TablePlan", "check_is_table", "folds_of",
+           "members_of", "overdispersion", "per_step", "plan_table"]  # fmt: skip
 
 TABLE_METHODS = (AUTO, *LINEAR_FITS)  # which `fit`, that trains one net, does not know
 SMALL_STEPS = "small steps"
@@ -99,14 +103,14 @@ def members_of(bags: Bags, method: str = AUTO) -> list[Member]:
     """List the nets to train, in this order."""
     if method != AUTO:
         return [Member(method)]
-    several = bags.n_classes > 2
-    kinds = ["likelihood", *([] if several else ["proportions"]), "linear start"]
-    kinds += ["linear"] if several else []
-    n_folds = _n_folds(bags)
-    whole = [] if _are_shared_out(bags) else [Member(kind) for kind in kinds]
-    judges = [Member(kind, fold, not whole) for fold in range(n_folds) for kind in kinds]
+    n_folds, shared_out = _n_folds(bags), _are_shared_out(bags)
+    telling = shared_out and bags.n_classes == 2
+    kinds = ["likelihood", "linear start", "linear"]
+    kinds = ["likelihood", "proportions", "linear start"] if telling else kinds
+    whole = [] if shared_out else [Member(kind) for kind in kinds]
+    judges = [Member(kind, fold, shared_out) for fold in range(n_folds) for kind in kinds]
     members = whole + (judges if n_folds > 1 else [])
-    return [*members, *([Member(SMALL_STEPS)] if several else [])]
+    return members if telling else [*members, Member(SMALL_STEPS)]
 
 
 def _are_shared_out(bags: Bags) -> bool:
@@ -142,11 +146,13 @@ def plan_table(
     return TablePlan(net, method, validation, chosen)
 
 
-def share_held_out(asked: float | None) -> Choice:
-    """Decide which share of the bags is held out, whole, from a training that selects nothing."""
-    if asked is None:
-        return Choice(0.0, "nothing is selected, so all bags are learned from")
-    return Choice(float(asked), "given; it selects nothing, and is only reported")
+def check_is_table(method: str, kind: str) -> None:
+    """Check that the instances to learn by a method of tables are rows of one."""
+    if kind != "table":
+        raise ConfigError(
+            f"{method} is for tables, but the instances are {kind}.",
+            "Choose a method of nets, for example fpl.",
+        )
 
 
 def _reason(bags: Bags) -> str:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import nn
 
-from apportion.auto.members import SMALL_STEPS, per_step
+from apportion.auto.members import SMALL_STEPS
 from apportion.bags.bags import Bags
 from apportion.config import TrainConfig
-from apportion.engine.device import device_for
+from apportion.engine.device import device_for, own_threads
 from apportion.labels.linear import LINEAR_FITS, fit_linear
 from apportion.learners.linear import linear_net, start_as
 from apportion.methods.base import Method
@@ -24,7 +26,7 @@ from apportion.plan import Choice, make_plan
 from apportion.training.job import Job
 from apportion.training.session import Session
 
-__all__ = ["train_net"]
+__all__ = ["digest", "train_net"]
 
 HIDDEN = 64
 PENALTY = {2: 10.0}  # of the linear start; 1 with more classes
@@ -39,9 +41,7 @@ class Stage(NamedTuple):
     warmup: int = 0  # steps
 
 
-SMALL = 10_000  # small steps, at most
-
-
+MOST_SMALL_STEPS = 10_000
 LIKELIHOOD = CountLikelihood(ramp=0)
 SHARPEN = Stage(SoftLabels(), 160, 2.5e-3)
 STAGES: dict[str, list[Stage]] = {
@@ -51,13 +51,21 @@ STAGES: dict[str, list[Stage]] = {
 }
 
 
+def digest() -> str:
+    """Return a hash of all that decides how nets are trained, beside bags and seed."""
+    told = (HIDDEN, PENALTY, MOST_SMALL_STEPS, STAGES)
+    return hashlib.sha256(repr(told).encode()).hexdigest()
+
+
 def train_net(
-    kind: str, bags: Bags, *, seed: int, device: str, alone: bool = False
+    kind: str, bags: Bags, *, step: int, seed: int, device: str, alone: bool = False
 ) -> tuple[nn.Module, dict[str, float]]:
     """Train a net of some kind on the bags that it sees.
 
     Parameters
     ----------
+    step : int
+        How many instances a full step takes.
     alone : bool
         Whether it is all that is trained: the penalty of a linear model is then chosen by bags
         held out.
@@ -69,34 +77,38 @@ def train_net(
     """
     penalty = PENALTY.get(bags.n_classes, 1.0)
     if alone or kind == "linear":
-        linear = LINEAR_FITS[kind](bags, l2=None if alone else penalty, seed=seed)
+        with threadpool_limits(1, user_api="blas"):  # equal bits on every machine
+            linear = LINEAR_FITS[kind](bags, l2=None if alone else penalty, seed=seed)
         return linear_net(linear), {"l2": linear.l2}
     if kind == SMALL_STEPS:
-        net = build_net("mlp", bags, seed=seed)
-        return net.eval(), {
-            "loss": _train(net, bags, CountLikelihood(), _small(bags, seed, device))
-        }
+        net, config = build_net("mlp", bags, seed=seed), _small(bags, seed, device)
+        method: Method = CountLikelihood() if bags.n_classes > 2 else ProportionLoss()
+        with own_threads(config.threads):
+            loss = _train(net, bags, method, config)
+        return net, {"loss": loss}
     net = build_net("mlp", bags, seed=seed, hidden=[HIDDEN], skip=kind == "linear start")
     if kind == "linear start":
-        start_as(net, fit_linear(bags, l2=penalty, seed=seed))
+        with threadpool_limits(1, user_api="blas"):
+            start_as(net, fit_linear(bags, l2=penalty, seed=seed))
     else:
         _start_at_totals(net, bags)
     loss = math.nan
     for stage in STAGES[kind]:
-        loss = _train(net, bags, stage.method, _config(stage, bags, seed, device))
-    return net.eval(), {"loss": loss}
+        loss = _train(net, bags, stage.method, _config(stage, bags, step, seed, device))
+    return net, {"loss": loss}
 
 
 def _start_at_totals(net: nn.Module, bags: Bags) -> None:
-    """Begin with the proportions of all instances, from which weight decay draws away else."""
+    """Begin with the proportions of all instances: weight decay would draw away from them."""
     shares = (bags.sizes[:, None] * bags.proportions).sum(axis=0) / bags.n_instances
     last = [module for module in net.modules() if isinstance(module, nn.Linear)][-1]
     with torch.no_grad():
         last.bias.copy_(torch.from_numpy(np.log(np.clip(shares, 1e-6, None))))
 
 
-def _config(stage: Stage, bags: Bags, seed: int, device: str) -> TrainConfig:
-    n, size = bags.n_instances, per_step(bags)
+def _config(stage: Stage, bags: Bags, step: int, seed: int, device: str) -> TrainConfig:
+    n = bags.n_instances
+    size = min(step, n)
     room = max(1, 2**24 // bags.n_classes**2)  # instances whose covariances fit
     return TrainConfig(
         epochs=max(1, math.ceil(stage.steps * size / n)),
@@ -115,7 +127,7 @@ def _config(stage: Stage, bags: Bags, seed: int, device: str) -> TrainConfig:
 def _small(bags: Bags, seed: int, device: str) -> TrainConfig:
     """Return what a single net is trained by, but for fewer epochs of large tables."""
     plan = make_plan(bags, validation=Choice(0.0, "nothing is selected"))
-    most = math.ceil(SMALL * plan.batch_size.value / bags.n_instances)
+    most = math.ceil(MOST_SMALL_STEPS * plan.batch_size.value / bags.n_instances)
     options = {"epochs": min(plan.epochs.value, most), "precision": "float32"}
     return plan.config({**options, "seed": seed, "device": device})
 

@@ -14,11 +14,10 @@ from torch import nn
 
 from apportion.auto.archive import Archive
 from apportion.auto.held_out import Expectation, Floats, expectation, slope
-from apportion.auto.members import Member, folds_of, members_of, per_step
+from apportion.auto.members import Member, check_is_table, folds_of, members_of, per_step
 from apportion.auto.nets import train_net
 from apportion.bags.bags import Bags
-from apportion.engine.device import device_for, own_threads
-from apportion.errors import ConfigError
+from apportion.engine.device import device_for, own_stream, own_threads
 from apportion.metrics import proportion_error
 from apportion.model.model import Model, describe_parts
 from apportion.nets.average import Average
@@ -74,11 +73,7 @@ def train_table(
     progress : bool, optional
         Whether to show a progress bar; by default on a terminal.
     """
-    if kind_of_instances(train) != "table":
-        raise ConfigError(
-            f"{method} is for tables, but the instances are {kind_of_instances(train)}.",
-            "Choose a method of nets, for example fpl.",
-        )
+    check_is_table(method, kind_of_instances(train))
     check_sets(train, valid, test)
     sets = {"train": train, "valid": valid, "test": test}
     judged = {name: bags for name, bags in sets.items() if bags is not None}
@@ -90,6 +85,7 @@ def train_table(
     with (
         archive.opened(),
         own_threads(threads or archive.threads or (None if planned == "auto" else int(planned))),
+        own_stream(device_for(device)),
         progress_bars([len(members)], progress, "net") as (show,),
     ):
         nets, records = archive.resume()
@@ -102,6 +98,7 @@ def train_table(
             with clock("train"):
                 own = bags if member.fold is None else bags[folds != member.fold]
                 about: dict[str, Any] = {"seed": (seed + number) % 2**63, "device": device}
+                about["step"] = per_step(bags)  # that of all bags, whichever it sees
                 net, told = train_net(member.kind, own, **about, alone=method != AUTO)
             nets.append(net)
             record |= told

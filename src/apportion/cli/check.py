@@ -43,7 +43,7 @@ def check(
     the bag, the class and the number; a class without a row is 0.
     """
     from apportion.bags.describe import WARNING
-    from apportion.plan import AUTO, default_method, held_out_share, make_plan
+    from apportion.plan import AUTO, default_method, held_out_share, make_plan, share_reported
 
     source = Source(str(rows), **Source.given(options))
     with warnings_kept() as doubts:
@@ -64,9 +64,9 @@ def check(
     method = default_method(source.kind, [])
     whole = held_out.value is not None  # no column says what is held out
     if method.value == AUTO:
-        from apportion.auto.members import plan_table, share_held_out
+        from apportion.auto.members import plan_table
 
-        plan: Any = plan_table(train, method, share_held_out(None) if whole else held_out)
+        plan: Any = plan_table(train, method, share_reported(None) if whole else held_out)
     else:
         held_out = held_out_share(train.n_bags) if whole else held_out
         plan = make_plan(train, validation=held_out, method=method)

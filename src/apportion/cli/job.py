@@ -22,7 +22,6 @@ All but [data] may be left out, and what is left out follows from the data (`app
 
 from __future__ import annotations
 
-import logging
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -44,8 +43,6 @@ if TYPE_CHECKING:
     from apportion.training.history import History
 
 __all__ = ["Learning", "Prepared", "TrainJob", "job_of_run", "read_config"]
-
-log = logging.getLogger("apportion")
 
 OnEpoch = Callable[[dict[str, Any], Any], None]
 OF_TABLES = ("seed", "device", "threads")  # options of [train] that methods of tables have
@@ -119,13 +116,21 @@ class TrainJob:
         )
 
     def changed(self, sections: Mapping[str, Mapping[str, Any]]) -> TrainJob:
-        """Return the job with what was given as flags over what the configuration says."""
+        """Return the job with what was given as flags over what the configuration says.
+
+        What it says of a single net is left out if the method becomes one of tables.
+        """
+        from apportion.auto.members import TABLE_METHODS
+
+        of_table = sections.get("method", {}).get("name") in TABLE_METHODS
         changes: dict[str, Any] = {}
         for section, options in sections.items():
             own = {name: value for name, value in options.items() if value is not None}
             before = dict(getattr(self, section))
             if "name" in own or "preset" in own:  # which has other settings
                 before = {}
+            elif of_table:
+                before = {name: before[name] for name in OF_TABLES if name in before}
             changes[section] = {**before, **own}
         return replace(self, **changes)
 
@@ -181,33 +186,27 @@ class TrainJob:
         return Prepared(sets, plan, self._about(source, model, plan), train)
 
     def _for_table(self, method: Choice, columns: Columns | None) -> Prepared:
-        from apportion.auto.members import plan_table, share_held_out
+        from apportion.auto.members import check_is_table, plan_table
         from apportion.auto.train import train_table
         from apportion.engine.device import device_for
+        from apportion.plan import share_reported
 
         name = method.value
-        if self.source.kind != "table":
-            raise ConfigError(
-                f"{name} is for tables, but the instances are {self.source.kind}.",
-                "Choose a method of nets, for example fpl.",
-            )
-        if settings := [option for option in self.method if option != "name"]:
-            raise ConfigError(
-                f"the method {name!r} has no setting {settings[0]!r}.", "Leave it out."
-            )
-        unused = [option for option in self.model if option != "validation"]
-        unused += [option for option in self.train if option not in OF_TABLES]
-        if unused:
-            have, are = ("has", "is") if len(unused) == 1 else ("have", "are")
-            told = "%s %s no meaning for the method %r, and %s ignored."
-            log.warning(told, listing(unused), have, name, are)
-        TrainConfig.from_dict({k: v for k, v in self.train.items() if k != "preset"})
-        config = TrainConfig(**{k: v for k, v in self.train.items() if k in OF_TABLES})
+        check_is_table(name, self.source.kind)
+        own = {"method": ("name",), "model": ("validation",), "train": OF_TABLES}
+        for section, known in own.items():
+            for option, value in getattr(self, section).items():
+                if option not in known:
+                    raise ConfigError(
+                        f"{option} is {value!r:.60}, which has no meaning for the method {name!r}.",
+                        "Leave it out, or choose a method of nets, for example count-likelihood.",
+                    )
+        config = TrainConfig.from_dict(self.train)
         device_for(config.device)
         asked = self.model.get("validation")
         sets, source, held_out = self._read(columns, 0.0 if asked is None else asked)
         if held_out.value is not None:
-            held_out = share_held_out(asked)
+            held_out = share_reported(asked)
         plan = plan_table(sets["train"], method, held_out, config.threads)
 
         def train(run: Run, on_epoch: OnEpoch) -> History:

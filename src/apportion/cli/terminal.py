@@ -92,7 +92,7 @@ class Interruption:
         if self.asked:
             self.otherwise(number, frame)
         self.asked = True
-        typer.echo("\nStopping when this can be continued; Ctrl-C again stops at once.", err=True)
+        typer.echo("\nStopping after this epoch or net; Ctrl-C again stops at once.", err=True)
 
     def after_epoch(self) -> None:
         """End the training, if that was asked for."""

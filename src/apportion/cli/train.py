@@ -117,7 +117,7 @@ def train(
         chosen = [name for own in sections.values() for name, v in own.items() if v is not None]
         _check_alone(source, out, [*given, *chosen, *(["force"] if force else [])])
         job = job_of_run(Run(resume))
-        began, unit = planned(Run(resume).settings()) or (0, "")
+        began, unit = planned(Run(resume).settings())
         _check_added(free["epochs"], began, unit, resume)
         more = (free["epochs"] or 0) > began
         job = job.changed({"train": free})
@@ -256,7 +256,7 @@ def _intent(run: Run, found: Prepared) -> str:
 def _stopped(run: Run, *, begun: bool) -> str:
     if not begun:
         return "\nStopped before anything was learned: nothing is kept. Begin as you did."
-    total, unit = planned(run.settings()) or (0, "epoch")
+    total, unit = planned(run.settings())
     aside = aside_of(run.folder)
     kept = f"\nThe run that it replaces is kept in {aside} until then." if aside.exists() else ""
     return (

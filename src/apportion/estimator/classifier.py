@@ -31,7 +31,6 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from apportion.auto.members import share_held_out
 from apportion.bags.bags import Bags
 from apportion.bags.names import class_array
 from apportion.data.giveaways import check_for_truth
@@ -53,7 +52,14 @@ from apportion.methods.registry import method_named
 from apportion.metrics import bag_means, proportion_error
 from apportion.model.model import Model, describe_parts
 from apportion.nets.build import build_net
-from apportion.plan import Choice, check_share, held_out_share, kind_of_rows, make_plan
+from apportion.plan import (
+    Choice,
+    check_share,
+    held_out_share,
+    kind_of_rows,
+    make_plan,
+    share_reported,
+)
 from apportion.training.fit import fit
 from apportion.training.progress import announce
 
@@ -205,7 +211,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.classes_ = class_array(whole.classes)
         check_share(self.validation_fraction, "validation_fraction")
         asked = self.validation_fraction
-        share = held_out_share(whole.n_bags, asked) if by_fit else share_held_out(asked)
+        share = held_out_share(whole.n_bags, asked) if by_fit else share_reported(asked)
         train, valid = whole, None
         if share.value:
             train, valid, overlap = whole.split(share.value, seed=seed)

@@ -22,7 +22,7 @@ from apportion.model.model import Model
 from apportion.nets.build import NETS
 from apportion.nets.recipe import check_name
 from apportion.runs.header import RESTORE, read_header
-from apportion.runs.run import Run, check_records
+from apportion.runs.run import Run, check_records, planned
 from apportion.training.history import History
 
 __all__ = ["load_estimator", "save_estimator"]
@@ -94,14 +94,23 @@ def _saved(path: Path, model: Model, *, last: bool) -> dict[str, Any]:
     own: dict[str, Any] = {} if path.is_dir() else read_header(path, "model").get("estimator", {})
     if own:
         return own
-    records = Run(path).records() if path.is_dir() else []
+    run = Run(path) if path.is_dir() else None
+    settings = {} if run is None else run.settings()
+    method = settings.get("method", {}).get("name")
+    records = [] if run is None else run.records()
     records = records[: model.epoch] if last else records  # the log may be ahead of the checkpoint
     names = None if model.columns is None else list(model.columns.names)
     name = (getattr(model.net, "recipe", None) or {}).get("net")
+    selects = not last and "valid_error" in (records or [{}])[-1]
+    parameters: dict[str, Any] = {"model": name} if name in NETS else {}
+    if run is not None and planned(settings)[1] == "net":
+        selects, parameters = False, {"method": method}
+    elif method is not None:
+        parameters["method"] = settings["method"]
     return {
-        "parameters": {"model": name} if name in NETS else {},
+        "parameters": parameters,
         "records": records,
-        "best_epoch": None if last or "valid_error" not in (records or [{}])[-1] else model.epoch,
+        "best_epoch": model.epoch if selects else None,
         "n_features_in": None if names is None else len(names),
         "feature_names_in": names,
     }

@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass
 from typing import Any
 
-from apportion.auto.members import TABLE_METHODS, TablePlan, plan_table, share_held_out
+from apportion.auto.members import TABLE_METHODS, TablePlan, check_is_table, plan_table
 from apportion.auto.train import train_table
 from apportion.bags.bags import Bags
 from apportion.config import TrainConfig
@@ -16,7 +16,14 @@ from apportion.learners.alternate import ROUNDS, Round, alternate
 from apportion.metrics import accuracy, bag_means, proportion_error
 from apportion.model.learner import LearnerNet, is_learner
 from apportion.model.model import Model, describe_parts
-from apportion.plan import AUTO, Choice, Choices, default_method
+from apportion.plan import (
+    AUTO,
+    Choice,
+    Choices,
+    default_method,
+    kind_of_instances,
+    share_reported,
+)
 from apportion.training.history import History
 from apportion.training.progress import brief, progress_bars, readable
 
@@ -83,8 +90,9 @@ def check_settings(estimator: Any, method: Any) -> None:
 
 def plan_for(estimator: Any, method: Choice, bags: Bags) -> LearnerPlan | TablePlan:
     """Return what a training on these bags will use, and why."""
-    validation = share_held_out(estimator.validation_fraction)
+    validation = share_reported(estimator.validation_fraction)
     if method.value in TABLE_METHODS:
+        check_is_table(method.value, kind_of_instances(bags))
         return plan_table(bags, method, validation)
     epochs = Choice(ROUNDS[_targets(method)], "the default: rounds of fitting and labelling")
     return LearnerPlan(

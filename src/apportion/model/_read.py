@@ -56,7 +56,7 @@ def model_of(folder: Path, *, last: bool) -> Path:
     run = Run(folder)
     settings = run.settings()
     path = run.checkpoint if last else run.model
-    total, unit = planned(settings) or (0, "epoch")
+    total, unit = planned(settings)
     if last and unit == "net":
         raise RunError(
             f"{run.folder} averages {count(total, 'net')}: it has a model at its end, not before.",

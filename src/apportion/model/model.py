@@ -33,7 +33,7 @@ from apportion.model.learner import LearnerNet
 from apportion.nets.build import move_to
 from apportion.runs.header import columns_of, metadata, opened, seal
 
-__all__ = ["Model", "describe_parts"]
+__all__ = ["Model", "describe_parts", "net_for"]
 
 ROWS_PER_PASS = 16_384
 

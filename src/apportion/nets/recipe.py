@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from apportion.config import MOST_NETS
 from apportion.errors import ConfigError, suggestion
 from apportion.nets.measure import MOST_CATEGORIES_IN_ALL
 
 Nets = Mapping[str, Callable[..., Any]]
 
 MOST_AXES = 8  # of an instance
-MOST_NETS = 64  # of an average
 SHARED = ("classes", "features", "categories", "channels", "masked")  # by the nets of an average
 REMEDY = "Pass the unchanged recipe of a net that build_net returned."
 AVERAGE = "It must be of groups of at least one net each."

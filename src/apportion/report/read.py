@@ -45,12 +45,12 @@ class RunRead:
     @property
     def wanted(self) -> int:
         """How many of them there will be."""
-        return (planned(self.config) or (0, ""))[0]
+        return planned(self.config)[0]
 
     @property
     def unit(self) -> str:
         """What the records are of: "epoch" or "net"."""
-        return (planned(self.config) or (0, "epoch"))[1]
+        return planned(self.config)[1]
 
     @property
     def is_finished(self) -> bool:
@@ -167,7 +167,7 @@ def read_run(folder: Path, name: str, number: int = 1) -> RunRead:
     if not records:
         raise RunError(
             f"{folder} has nothing to report yet: {run.log.name} is missing or empty.",
-            f"Wait for the end of the first {(planned(config) or (0, 'epoch'))[1]}.",
+            f"Wait for the end of the first {planned(config)[1]}.",
         )
     classes, evaluations = read_evaluations(run)
     header = read_header(run.model, "model") if run.model.exists() else {}

@@ -29,7 +29,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from apportion.config import TrainConfig
+from apportion.config import MOST_NETS, TrainConfig
 from apportion.errors import ConfigError, RunError, count, must_be
 from apportion.files import (
     BY_SAFETENSORS,
@@ -54,7 +54,6 @@ __all__ = ["FORMAT_VERSION", "Run", "check_records", "planned"]
 log = logging.getLogger("apportion")
 
 FORMAT_VERSION = 3  # of every file in a run's folder
-MOST_NETS = 64
 MAKE_ROOM = "Make room on the disk and run again: training continues from the last checkpoint."
 
 
@@ -157,10 +156,11 @@ class Run:
             )
         sections = [name for name in ("train", "method") if name not in read]
         sections += [n for n, v in read.items() if n != "format" and not isinstance(v, dict)]
-        if sections or type(version) is not int or planned(read) is None:
+        if sections or type(version) is not int:
             raise RunError(f"{self.config} is not the configuration of a run.", remedy)
         try:
             TrainConfig.from_dict(read["train"])
+            planned(read)
             if not isinstance(name := read["method"].get("name"), str):
                 raise must_be("the name of the method", "a text", name)
         except ConfigError as error:
@@ -267,7 +267,7 @@ class Run:
         return replacing(path, RunError, MAKE_ROOM)
 
 
-def planned(settings: Mapping[str, Any]) -> tuple[int, str] | None:
+def planned(settings: Mapping[str, Any]) -> tuple[int, str]:
     """Return how many records a run will have, and what each is of: an epoch or a net.
 
     Examples
@@ -276,10 +276,12 @@ def planned(settings: Mapping[str, Any]) -> tuple[int, str] | None:
     ((50, 'epoch'), (12, 'net'))
     """
     nets, epochs = settings.get("resolved", {}).get("nets"), settings["train"].get("epochs")
-    if nets is None:
-        return None if epochs is None else (epochs, "epoch")
-    counted = type(nets) is int and 1 <= nets <= MOST_NETS and epochs is None
-    return (nets, "net") if counted else None
+    if nets is None and epochs is not None:
+        return epochs, "epoch"
+    if type(nets) is not int or not 1 <= nets <= MOST_NETS or epochs is not None:
+        rule = f"a number from 1 to {MOST_NETS} where [train] has no epochs"
+        raise must_be("nets in [resolved]", rule, nets)
+    return nets, "net"
 
 
 @contextmanager
