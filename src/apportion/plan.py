@@ -1,7 +1,8 @@
 """The plan: what follows from the bags alone, each choice with its reason.
 
-The estimator, the command line and the readers of data all ask here, and nothing else decides a
-default that depends on the data. An option that is given always wins. Print a plan to read it.
+The estimator, the command line and the readers of data all ask here. Nothing else decides a
+default that depends on the data, but for the nets of an average (`apportion.auto.members`). An
+option that is given always wins. Print a plan to read it.
 """
 
 from __future__ import annotations
@@ -216,7 +217,8 @@ def share_reported(asked: float | None) -> Choice:
     """Decide which share of the bags is held out, whole, from a training that selects nothing."""
     if asked is None:
         return Choice(0.0, "nothing is selected, so all bags are learned from")
-    return Choice(float(asked), "given; it selects nothing, and is only reported")
+    reported = "; it selects nothing, and is only reported" if asked else ""
+    return Choice(float(asked), f"given{reported}")
 
 
 def check_share(asked: Any, name: str = "validation") -> None:

@@ -186,3 +186,15 @@ def test_classes_that_no_file_keeps_are_kept_as_texts_as_in_other_runs(tmp_path)
     assert set(learned.model.predict(x)) <= set(days)
     assert list(Model.load(tmp_path, device="cpu").classes) == ["2024-01-01", "2024-01-02"]
     assert read_run(tmp_path, "a").is_finished
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("HIDDEN", 32), ("MOST_SMALL_STEPS", 7), ("PENALTY", {2: 3.0})]
+)
+def test_nets_that_would_be_trained_otherwise_are_not_added(tmp_path, monkeypatch, name, value):
+    from apportion.auto import nets
+
+    leave(tmp_path, 3)
+    monkeypatch.setattr(nets, name, value)
+    with pytest.raises(RunError, match="another configuration: nets"):
+        train(tmp_path)

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.base import clone
 
 from apportion import LLPClassifier, Model
 from apportion.labels.linear import LINEAR_FITS
@@ -174,3 +175,20 @@ def test_check_tells_what_auto_would_do(tmp_path):
     told = ended("check", *write(tmp_path), "--exclude", "id").stdout
     assert "average of 12 nets (proportions differ" in told
     assert "auto (the default for tables)" in told
+
+
+@pytest.mark.parametrize("method", ["auto", "ridge", "fpl"])
+def test_a_run_is_loaded_with_the_method_that_it_was_trained_by(table, tmp_path, method):
+    more = ["--epochs", 2] if method == "fpl" else []
+    own = ["--method", method, "--validation", 0.2, *more]
+    ended("train", *table, *own, "--out", tmp_path / "a")
+    loaded = LLPClassifier.load(tmp_path / "a", device="cpu")
+    name = loaded.method if isinstance(loaded.method, str) else "fpl"
+    assert name == method
+    assert loaded.model == ("mlp" if method == "fpl" else None)
+    assert (loaded.history_.best_epoch is None) == (method != "fpl")
+    frame = voters()
+    counts = pd.crosstab(frame["ward"], frame["vote"])
+    shares = counts.div(counts.sum(axis=1), axis=0)
+    again = clone(loaded).fit(frame[["age", "job"]], bags=frame["ward"], proportions=shares)
+    assert again.plan_.method.value.lower() == method

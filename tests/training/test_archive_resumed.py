@@ -212,7 +212,7 @@ def test_a_log_longer_than_the_checkpoint_says_is_cut_back(folder, uninterrupted
 def test_a_log_without_a_checkpoint_is_refused_by_its_epochs(folder):
     (folder / "checkpoint.safetensors").unlink()
     problem = refusal(folder)
-    assert problem == f"{folder} has a log of 2 epochs, but no checkpoint to go on from."
+    assert problem == f"{folder} has a log of 2 records, but no checkpoint to go on from."
 
 
 def test_a_run_left_before_its_first_checkpoint_starts_again(tmp_path, uninterrupted):

@@ -159,6 +159,8 @@ def _reason(bags: Bags) -> str:
     members = members_of(bags)
     kinds = ", ".join(dict.fromkeys(m.kind for m in members if m.kind != SMALL_STEPS))
     more = "; and one in small steps" if members[-1].kind == SMALL_STEPS else ""
+    if judges := sum(not member.kept for member in members):
+        more += f"; {judges} others, each on half of the bags, only judge"
     each = "one net of each kind, on all bags"
     if _are_shared_out(bags):
         each = f"{_n_folds(bags)} nets of each kind, each without a part of the bags"

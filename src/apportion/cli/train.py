@@ -29,7 +29,7 @@ RUN = "The run"
 TRAIN = ("epochs", "batch_size", "learning_rate", "weight_decay", "augment", "patience")
 PLACE = ("seed", "device", "threads")
 PLANNED = {
-    "epochs": "100, fewer for large data",
+    "epochs": "100 of a single net, fewer for large data",
     "batch_size": "a hundredth of the rows",
     "weight_decay": "0.1",
     "threads": "1 where steps are small",
@@ -98,16 +98,19 @@ def train(
 
       apportion train --resume runs/a
 
-    With more epochs than it began with, at its own eta:
+    A single net, with more epochs than it began with, at its own eta:
 
-      apportion train --resume runs/a --epochs 200
+      apportion train --resume runs/b --epochs 200
 
-    Every epoch shows the loss; the validation error, the share of a held-out
-    bag that is given to the wrong class, which selects the epoch; how many
-    pseudo labels changed; and their regret: what they cost above the best ones
-    in hindsight. The folder holds config.toml, whose sections data, model,
-    method and train may be edited and trained from again, log.jsonl with one
-    record per epoch, checkpoints, and the model for apportion predict and export.
+    Tables are learned by an average of small nets, one after the other, which
+    says in the end what to expect of it. --method, or an option of a net such as
+    --epochs, trains a single net, as for images and signals. Each of its epochs
+    shows the loss; the validation error, the share of a held-out bag that is
+    given to the wrong class, which selects the epoch; how many pseudo labels
+    changed; and their regret: what they cost above the best ones in hindsight.
+    The folder holds config.toml, whose sections data, model, method and train may
+    be edited and trained from again, log.jsonl with one record per epoch or net,
+    checkpoints, and the model for apportion predict and export.
     """
     given, sections, more = Source.given(options), _sections(options), False
     if resume is not None:

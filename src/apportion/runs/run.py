@@ -1,9 +1,10 @@
 """A run: one training, as a folder of plain files.
 
     config.toml              the options of the training
-    log.jsonl                one JSON record per epoch
+    log.jsonl                one JSON record per epoch, or per net of an average
     checkpoint.safetensors   everything that is needed to continue
-    model.safetensors        the selected model;  last.safetensors: that of the last epoch
+    model.safetensors        the selected model
+    last.safetensors         that of the last epoch, of a single net
     evaluation.safetensors   evaluation of the selected model on each set of bags
     report.html              the report, if one was written
     tensorboard              a folder of event files, if they were asked for

@@ -179,7 +179,7 @@ def begin(
             )
         allowed = TrainConfig.from_dict(settings["train"]).checkpoint_every
     if run.model.exists() or logged > allowed:
-        what = "a trained model" if run.model.exists() else f"a log of {logged} epochs"
+        what = "a trained model" if run.model.exists() else f"a log of {logged} records"
         raise RunError(
             f"{run.folder} has {what}, but no checkpoint to go on from.",
             f"Put {run.checkpoint.name} back, or train in another folder.",

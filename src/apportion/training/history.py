@@ -23,6 +23,8 @@ class History:
     >>> history = History([{"epoch": 1, "loss": 0.7}, {"epoch": 2, "loss": 0.5}], best_epoch=2)
     >>> history, history["loss"]
     (History(2 epochs, epoch 2 selected), [0.7, 0.5])
+    >>> "loss" in history, "regret" in history
+    (True, False)
     >>> history.selected
     {'epoch': 2, 'loss': 0.5}
     """
@@ -44,11 +46,17 @@ class History:
 
     def __getitem__(self, name: str) -> list[Any]:
         """Return one number per epoch: ``history["loss"]``; None for an epoch without it."""
-        if name not in {key for record in self.records for key in record}:
+        if name not in self:
             known = ", ".join(self.records[-1]) if self.records else "nothing"
             raise KeyError(f"{name!r} is not in the records, which have {known}")
         return [record.get(name) for record in self.records]
 
+    def __contains__(self, name: object) -> bool:
+        """Tell whether any record has a number: ``"skill" in history``."""
+        return any(name in record for record in self.records)
+
     def __repr__(self) -> str:
+        if self.records and "member" in self.records[0]:
+            return f"History({count(self.n_epochs, 'net')})"
         chosen = "no selection" if self.best_epoch is None else f"epoch {self.best_epoch} selected"
         return f"History({count(self.n_epochs, 'epoch')}, {chosen})"
