@@ -399,7 +399,7 @@ def test_help_shows_every_default():
 def test_help_names_the_defaults_that_the_plan_has():
     assert PLANNED["weight_decay"] == str(WEIGHT_DECAY)
     longest = make_plan(Bags.from_rows(None, ["a"], {"a": [1.0]}), validation=held_out_share(1))
-    assert PLANNED["epochs"].startswith(f"{longest.epochs.value},")
+    assert PLANNED["epochs"].startswith(f"{longest.epochs.value} of a single net,")
 
 
 def test_warnings_and_columns_that_are_left_out(tmp_path):

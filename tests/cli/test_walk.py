@@ -49,12 +49,14 @@ def files(tmp_path, monkeypatch):
     frames.to_csv("frames.csv", index=False)
 
 
-def test_every_command_of_the_page_works(files):
+def test_every_command_of_the_page_works(files, steps):
+    steps(2)
     assert {command[0] for command in COMMANDS} == {
         *("bag", "check", "train", "predict", "report", "export")
     }
     for command in COMMANDS:
-        quick = ["--epochs", "2", "--threads", "1"] if command[0] == "train" else []
+        quick = ["--threads", "1"] if command[0] == "train" else []
+        quick += ["--epochs", "2"] if {"fpl", "--images", "--signal"} & {*command} else []
         leave = ["--exclude", "id"] if "rows.csv" in command[1:2] and command[0] == "train" else []
         result = run(*command, *quick, *leave)
         assert result.exit_code == 0, (command, result.output)

@@ -81,7 +81,7 @@ class RunRead:
         Examples
         --------
         >>> records = [{"epoch": 1, "loss": 0.5}, {"epoch": 2, "loss": 0.25, "changed": 0.1}]
-        >>> run = RunRead("a", Path("a"), {"train": {}}, "", records, [], {}, None, {})
+        >>> run = RunRead("a", Path("a"), {"train": {"epochs": 2}}, "", records, [], {}, None, {})
         >>> run.curve("changed"), run.curve("regret")
         (array([nan, 0.1]), array([], dtype=float64))
         """
