@@ -45,7 +45,7 @@ MOST_SEEN = 3e7  # instances that the net is shown in all epochs together
 
 METHOD, AUTO = "fpl", "auto"
 ONE_NET = "count-likelihood"  # the best method of a single net on tables
-OF_EVERY_METHOD = ("seed", "device", "threads", "validation")  # options
+OF_EVERY_METHOD = ("seed", "device", "threads")  # options of `TrainConfig`
 NET_OF_KIND = {"table": "mlp", "signals": "conv1d", "images": "resnet18"}
 
 
@@ -185,7 +185,7 @@ def default_method(kind: str, given: Collection[str]) -> Choice:
             return Choice(METHOD, f"{fpl}, since {name} is given")
     if kind != "table":
         return Choice(METHOD, f"the default: {fpl}")
-    for_one = [name for name in given if name not in OF_EVERY_METHOD]
+    for_one = [name for name in given if name not in (*OF_EVERY_METHOD, "validation")]
     if not for_one:
         return Choice(AUTO, "the default for tables")
     asks = "" if for_one == ["net"] else f", which {' and '.join(for_one)} ask"

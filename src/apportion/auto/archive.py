@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from os import PathLike
 from typing import Any
@@ -27,7 +26,7 @@ from apportion.runs.evaluation import Evaluation, plain_names, save_evaluations
 from apportion.runs.header import RESTORE
 from apportion.runs.run import Run
 from apportion.training import checkpoint
-from apportion.training.archive import begin, check_identity
+from apportion.training.archive import Folder, begin, check_identity
 
 __all__ = ["Archive"]
 
@@ -37,7 +36,7 @@ log = logging.getLogger("apportion")
 NO_EPOCHS: dict[str, Any] = {"best_epoch": None, "best_error": None, "trained": {}}
 
 
-class Archive:
+class Archive(Folder):
     """The run folder of one training of a table."""
 
     def __init__(
@@ -49,10 +48,9 @@ class Archive:
         *,
         members: Sequence[Member],
     ) -> None:
-        self.run = run if run is None or isinstance(run, Run) else Run(run)
+        super().__init__(run)
         self.train, self.options, self.members = sets["train"], options, members
         self.method = {"name": method}
-        self.saved: tuple[dict[str, checkpoint.Tensors], dict[str, Any]] | None = None
         if self.run is not None:
             prints = {name: checkpoint.fingerprint(sets.get(name)) for name in ("train", "valid")}
             self.identity = {
@@ -62,24 +60,6 @@ class Archive:
                 "configuration": {"seed": options["seed"], "nets": digest()},
                 "arithmetic": {"precision": "float32"},
             }
-
-    @contextmanager
-    def opened(self) -> Iterator[None]:
-        """Lock the folder, and read its checkpoint."""
-        if self.run is None:
-            yield
-            return
-        with self.run.locked():
-            if self.run.checkpoint.exists():
-                self.saved = checkpoint.load(self.run)
-                checkpoint.check_header(self.run, self.saved[1])
-            yield
-
-    @property
-    def threads(self) -> int | None:
-        """How many threads the checkpoint was computed with: only so many give the same bits."""
-        threads: int | None = None if self.saved is None else self.saved[1]["threads"]
-        return threads
 
     def resume(self) -> tuple[list[nn.Module], list[dict[str, Any]]]:
         """Return the nets that are complete, and their records; begin the run if there is none."""

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 __all__ = ["Learning", "Prepared", "TrainJob", "job_of_run", "read_config"]
 
 OnEpoch = Callable[[dict[str, Any], Any], None]
-OF_TABLES = ("seed", "device", "threads")  # options of [train] that methods of tables have
 SECTIONS = ("data", "model", "method", "train", "plan", "resolved")
 BY_THE_DATA = ("features", "channels", "classes", "categories", "masked")  # arguments of nets
 
@@ -121,6 +120,7 @@ class TrainJob:
         What it says of a single net is left out if the method becomes one of tables.
         """
         from apportion.auto.members import TABLE_METHODS
+        from apportion.plan import OF_EVERY_METHOD
 
         of_table = sections.get("method", {}).get("name") in TABLE_METHODS
         changes: dict[str, Any] = {}
@@ -130,7 +130,7 @@ class TrainJob:
             if "name" in own or "preset" in own:  # which has other settings
                 before = {}
             elif of_table:
-                before = {name: before[name] for name in OF_TABLES if name in before}
+                before = {name: before[name] for name in OF_EVERY_METHOD if name in before}
             changes[section] = {**before, **own}
         return replace(self, **changes)
 
@@ -189,11 +189,11 @@ class TrainJob:
         from apportion.auto.members import check_is_table, plan_table
         from apportion.auto.train import train_table
         from apportion.engine.device import device_for
-        from apportion.plan import share_reported
+        from apportion.plan import OF_EVERY_METHOD, share_reported
 
         name = method.value
         check_is_table(name, self.source.kind)
-        own = {"method": ("name",), "model": ("validation",), "train": OF_TABLES}
+        own = {"method": ("name",), "model": ("validation",), "train": OF_EVERY_METHOD}
         for section, known in own.items():
             for option, value in getattr(self, section).items():
                 if option not in known:
@@ -210,7 +210,9 @@ class TrainJob:
         plan = plan_table(sets["train"], method, held_out, config.threads)
 
         def train(run: Run, on_epoch: OnEpoch) -> History:
-            options: dict[str, Any] = {option: getattr(config, option) for option in OF_TABLES}
+            options: dict[str, Any] = {
+                option: getattr(config, option) for option in OF_EVERY_METHOD
+            }
             return train_table(**sets, method=name, **options, run=run, on_net=on_epoch).history
 
         model = {} if asked is None else {"validation": asked}

@@ -25,7 +25,7 @@ from apportion.runs.tensors import check_tensors, is_finite
 from apportion.training import checkpoint
 from apportion.training.session import Session
 
-__all__ = ["Archive", "begin", "check_identity"]
+__all__ = ["Archive", "Folder", "begin", "check_identity"]
 
 log = logging.getLogger("apportion")
 
@@ -35,8 +35,8 @@ GROUPS = ("model", "best", "optimizer", "method")  # of the tensors in a checkpo
 FREE = ("device", "precision", "step_mode", "device_memory_gib", "threads", "checkpoint_every")
 
 
-class Archive:
-    """The run folder of one training."""
+class Folder:
+    """The run folder of a training, locked and with its checkpoint; None keeps nothing."""
 
     def __init__(self, run: str | PathLike[str] | Run | None) -> None:
         self.run = run if run is None or isinstance(run, Run) else Run(run)
@@ -59,6 +59,10 @@ class Archive:
         """How many threads the checkpoint was computed with: only so many give the same bits."""
         threads: int | None = None if self.saved is None else self.saved[1]["threads"]
         return threads
+
+
+class Archive(Folder):
+    """The run folder of the training of one net."""
 
     def resume(self, session: Session) -> bool:
         """Bring a session to where the checkpoint was saved; tell whether there was one."""
