@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from apportion.bags.bags import Bags
 from apportion.config import TrainConfig
+from apportion.engine import step
+from apportion.engine.update import update
 from apportion.training.fit import fit
 
 METHODS = ("fpl", "proportion-loss")
@@ -108,17 +109,20 @@ def accuracy_of(weights, bags):
 
 
 class Rates:
-    """Reads the learning rate in every step of any optimiser."""
+    """Reads the learning rate in every step."""
 
     def __enter__(self):
         self.seen: list[float] = []
-        self.hook = register_optimizer_step_pre_hook(
-            lambda optimizer, *_: self.seen.append(optimizer.param_groups[0]["lr"])
-        )
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(step, "update", self.update)
         return self
 
+    def update(self, optimizer):
+        self.seen.append(optimizer.param_groups[0]["lr"])
+        update(optimizer)
+
     def __exit__(self, *_):
-        self.hook.remove()
+        self.patch.undo()
 
 
 def refusal(kind, *arguments, **options):

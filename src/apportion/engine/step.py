@@ -20,7 +20,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import chain
 from typing import Any, Literal, Protocol
 
@@ -32,6 +32,7 @@ from apportion.engine.batches import Batch, Instances, Step
 from apportion.engine.capture import CapturedStep, as_recorded
 from apportion.engine.feed import Parts
 from apportion.engine.generators import OwnGenerators, global_generator
+from apportion.engine.update import update
 from apportion.errors import ApportionError, ConfigError
 
 __all__ = ["Losses", "Mode", "Stepper", "frozen_statistics"]
@@ -74,6 +75,7 @@ class Stepper:
         generators: OwnGenerators | None = None,
     ) -> None:
         self.net, self.optimizer, self.losses = net, optimizer, losses
+        self.parameters = [p for group in optimizer.param_groups for p in group["params"]]
         self.instances, self.precision, self.augment = instances, precision, augment
         self.most, self.mode = instances_per_pass, mode
         self.generators = generators
@@ -93,7 +95,7 @@ class Stepper:
     def __call__(self, step: Step) -> Tensor:
         """Take one step, and return its loss without waiting for the device."""
         self.progress.fill_(step.progress)
-        if step.shape in self.graphs:
+        if self.graphs and step.shape in self.graphs:
             return self.graphs[step.shape](step)
         recordable = self.mode != "eager" and step.typical and step.x is not None
         if not recordable or len(self.graphs) == MOST_GRAPHS:
@@ -146,13 +148,17 @@ class Stepper:
 
     def take(self, step: Step) -> Tensor:
         """Take one step, kernel by kernel."""
-        self.optimizer.zero_grad(set_to_none=True)
-        device = self.instances.device.type
-        with torch.autocast(device, self.precision, enabled=self.precision is not torch.float32):
+        with self._arithmetic():
             whole = len(step.position) <= self.most
             loss = self.one_pass(step) if whole else self.two_passes(step)
-        self.optimizer.step()
+        update(self.optimizer)
         return loss
+
+    def _arithmetic(self) -> AbstractContextManager[Any]:
+        device, mixed = self.instances.device.type, self.precision is not torch.float32
+        if mixed or torch.is_autocast_enabled(device):  # by the caller
+            return torch.autocast(device, self.precision, enabled=mixed)
+        return nullcontext()
 
     def one_pass(self, step: Step) -> Tensor:
         """Put the gradient into the parameters."""
@@ -167,12 +173,14 @@ class Stepper:
                 f"{type(self.losses).__name__} returns no loss for a step.",
                 "Override instance_loss, or bag_loss of a method whose unit is 'bags'.",
             )
-        loss = torch.stack(given).sum()
+        loss = sum(given[1:], start=given[0])
+        self._forget_gradients()
         torch.autograd.backward(loss)
         return loss.detach()
 
     def two_passes(self, step: Step) -> Tensor:
         """Put the same gradient into the parameters, piece by piece."""
+        self._forget_gradients()
         seed = 1 + int(torch.randint(2**62, ()))
         loss, slope = torch.zeros((), device=self.instances.device), None
         if step.proportions is not None:
@@ -200,6 +208,11 @@ class Stepper:
             torch.autograd.backward(part)
         self._reseed(seed - 1)
         return loss
+
+    def _forget_gradients(self) -> None:
+        """Do what `zero_grad` does, which takes as long as a layer of a small net."""
+        for parameter in self.parameters:
+            parameter.grad = None
 
     def _forward(self, step: Step, piece: slice, x: Parts) -> tuple[Batch, Tensor]:
         changed = self.augment(x, global_generator(self.instances.device))
