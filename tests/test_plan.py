@@ -3,10 +3,18 @@
 import numpy as np
 import pytest
 
+from apportion import plan as plan_module
 from apportion.bags.bags import Bags
 from apportion.config import PRESETS
 from apportion.errors import ConfigError
-from apportion.plan import Choice, default_method, held_out_share, kind_of_instances, make_plan
+from apportion.plan import (
+    Choice,
+    default_method,
+    held_out_share,
+    kind_of_instances,
+    make_plan,
+    threads_for,
+)
 
 SHARE = Choice(0.0, "not asked for")
 
@@ -26,18 +34,34 @@ def test_steps_and_epochs_follow_from_the_instances(n, batch_size, epochs):
     assert (plan.batch_size.value, plan.epochs.value) == (batch_size, epochs)
     assert f"{n:,} instances" in plan.batch_size.reason
     config = plan.config({})
-    assert (config.batch_size, config.epochs, config.threads) == (batch_size, epochs, 1)
+    assert (config.batch_size, config.epochs) == (batch_size, epochs)
 
 
 @pytest.mark.parametrize(
     ("n", "shape", "threads"),
-    [(1_800, (20,), 1), (200_000, (256,), 1), (200_000, (257,), None), (50, (1, 28, 28), None)],
+    [(1_800, (64,), 1), (10_000, (20,), 1), (200_000, (20,), 4), (200_000, (400,), 6)],
 )
-def test_small_steps_are_left_to_one_thread(n, shape, threads):
+def test_threads_follow_from_the_work_of_a_step(monkeypatch, n, shape, threads):
     """With one thread per core, 1,800 rows took over six times as long on 16 busy cores."""
+    monkeypatch.setattr(plan_module, "available_cores", lambda: 6)
+    monkeypatch.setattr(plan_module, "idle_cores", lambda: 6)
     plan = make_plan(bags_of(n, shape), validation=SHARE)
-    assert plan.config({}).threads == threads
+    assert plan.threads.value == threads
+    assert plan.config({}).threads is None  # decided again when training begins
     assert plan.config({"threads": 3}).threads == 3
+
+
+def test_steps_of_tables_are_shared_by_idle_cores_alone(monkeypatch):
+    monkeypatch.setattr(plan_module, "available_cores", lambda: 16)
+    large, small = bags_of(200_000, (20,)), bags_of(300, (20,))
+    for idle, threads in ((16, 4), (4, 4), (3, 3), (1, 1)):
+        monkeypatch.setattr(plan_module, "idle_cores", lambda idle=idle: idle)
+        chosen = threads_for(large, 1024)
+        assert chosen.value == threads
+        assert ("idle" in chosen.reason) == (idle < 4)
+    monkeypatch.setattr(plan_module, "idle_cores", None)  # not asked for
+    assert threads_for(small, 32).value == 1
+    assert threads_for(bags_of(50, (1, 28, 28)), 50).value == 16
 
 
 def test_epochs_have_a_least_number():

@@ -134,8 +134,9 @@ class TrainConfig:
         How many GiB of instances may be kept on the device, by default what fits into the free
         memory. Larger data are streamed to it, batch by batch.
     threads : int, optional
-        CPU threads, by default the number that torch is set to. On the CPU, results are
-        bit-identical only at the same number of threads.
+        CPU threads. By default training takes as many as its steps are worth on the cores that
+        are idle when it begins, often 1, and label decisions take all cores. On the CPU, results
+        are bit-identical only at the same number of threads: pass one, where that matters.
     checkpoint_every : int
         The number of epochs between checkpoints, in training with a run folder.
 

@@ -7,7 +7,6 @@ option that is given always wins. Print a plan to read it.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from numbers import Real
@@ -18,6 +17,7 @@ import numpy as np
 from apportion.bags.bags import Bags
 from apportion.config import TrainConfig
 from apportion.errors import count, must_be
+from apportion.threads import available_cores, idle_cores, threads_worth
 
 __all__ = [
     "AUTO",
@@ -25,7 +25,6 @@ __all__ = [
     "Choice",
     "Choices",
     "Plan",
-    "available_cores",
     "check_share",
     "default_method",
     "held_out_share",
@@ -40,7 +39,6 @@ __all__ = [
 SHARE = 0.1  # of the bags, to select the epoch by
 FEWEST_HELD_OUT = 5  # bags: fewer select worse than taking the last epoch
 WEIGHT_DECAY = 0.1  # of AdamW
-FEWEST_SHARED = 2**18  # numbers in a step: cores that share fewer wait more than they work
 MOST_SEEN = 3e7  # instances that the net is shown in all epochs together
 
 METHOD, AUTO = "fpl", "auto"
@@ -100,14 +98,13 @@ class Plan(Choices):
     batch_size: Choice
     weight_decay: Choice
     validation: Choice  # the share of the bags that is held out to select the epoch by
-    threads: Choice
+    threads: Choice  # of a step; training decides it again when it begins, unless it is given
 
     def config(self, options: Mapping[str, Any]) -> TrainConfig:
         """Return the configuration of the plan, with further options over it."""
-        names = ("epochs", "batch_size", "weight_decay", "threads")
-        planned = {name: getattr(self, name).value for name in names}
-        if planned["threads"] == "auto":
-            planned["threads"] = None
+        planned = {
+            name: getattr(self, name).value for name in ("epochs", "batch_size", "weight_decay")
+        }
         given = dict(options)
         preset = given.pop("preset", None)
         base = {} if preset is None else preset_options(preset)
@@ -158,7 +155,9 @@ def make_plan(
         batch_size=batch_size,
         weight_decay=chosen("weight_decay", WEIGHT_DECAY, "the default of a plan"),
         validation=validation,
-        threads=chosen("threads", *threads_for(train, batch_size.value)),
+        threads=Choice(given["threads"], "given")
+        if "threads" in given
+        else threads_for(train, min(batch_size.value, n)),
     )
 
 
@@ -244,18 +243,28 @@ def preset_options(name: str) -> dict[str, Any]:
     return asdict(TrainConfig.preset(name))
 
 
-def available_cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def threads_for(train: Bags, per_step: int) -> Choice:
+    """Decide how many threads share a step of so many instances.
 
-
-def threads_for(train: Bags, per_step: int) -> tuple[int | str, str]:
-    """Decide how many threads steps of so many instances are worth, with the reason."""
+    Examples
+    --------
+    >>> bags = Bags.from_rows(np.zeros((600, 3)), np.arange(600) // 20, np.full((30, 2), 0.5))
+    >>> print(threads_for(bags, 32))
+    1 (steps of 32 rows × 3 columns are too small to share among cores)
+    """
+    cores = available_cores()
+    if kind_of_instances(train) != "table":
+        return Choice(cores, "one per available core")
     columns = 1 if train.x is None else sum(int(np.prod(part.shape[1:])) for part in train.parts)
-    if kind_of_instances(train) == "table" and per_step * columns <= FEWEST_SHARED:
-        step = f"{per_step:,} rows × {count(columns, 'column')}"
-        return 1, f"steps of {step} are too small to share among cores"
-    return "auto", "as torch is set"
+    worth = threads_worth(per_step * columns)
+    step = f"steps of {per_step:,} rows × {count(columns, 'column')}"
+    if worth == 1:
+        return Choice(1, f"{step} are too small to share among cores")
+    most, idle = min(worth, cores), cores if cores == 1 else idle_cores()
+    reason = f"{step} are worth {worth}"
+    if idle < most:
+        return Choice(idle, f"{reason}, but {idle} of {count(cores, 'core')} is idle")
+    return Choice(most, reason if most == worth else f"{reason}, on {count(cores, 'core')}")
 
 
 def _batch_size(n_instances: int) -> int:

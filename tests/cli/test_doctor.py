@@ -9,10 +9,10 @@ from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 
+import joblib
 import pytest
 
 import apportion
-from apportion import plan
 from apportion.cli import doctor
 from tests.cli.wards_on_disk import run
 
@@ -176,7 +176,7 @@ def test_doctor_compares_threads_with_cores(monkeypatch, torch_threads, cores, s
     import torch
 
     monkeypatch.setenv("OMP_NUM_THREADS", str(torch_threads))
-    monkeypatch.setattr(plan, "available_cores", lambda: cores)
+    monkeypatch.setattr(joblib, "cpu_count", lambda: cores)
     monkeypatch.setattr(torch, "get_num_threads", lambda: torch_threads)
     found = {finding.name: finding for finding in doctor._threads()}
     assert found["torch"].state == state

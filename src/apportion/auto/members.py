@@ -140,9 +140,8 @@ def plan_table(
     if method.value == AUTO:
         kept = sum(member.kept for member in members_of(bags))
         net = Choice(f"average of {count(kept, 'net')}", _reason(bags))
-    chosen = (
-        Choice(*threads_for(bags, per_step(bags))) if threads is None else Choice(threads, "given")
-    )
+    given = None if threads is None else Choice(threads, "given")
+    chosen = given or threads_for(bags, per_step(bags))
     return TablePlan(net, method, validation, chosen)
 
 

@@ -23,6 +23,7 @@ from apportion.methods.proportion_loss import ProportionLoss
 from apportion.methods.soft_labels import SoftLabels
 from apportion.nets.build import build_net
 from apportion.plan import Choice, make_plan
+from apportion.threads import threads_worth
 from apportion.training.job import Job
 from apportion.training.session import Session
 
@@ -83,7 +84,9 @@ def train_net(
     if kind == SMALL_STEPS:
         net, config = build_net("mlp", bags, seed=seed), _small(bags, seed, device)
         method: Method = CountLikelihood() if bags.n_classes > 2 else ProportionLoss()
-        with own_threads(config.threads):
+        columns = sum(part.shape[1] for part in bags.parts)
+        worth = threads_worth(config.batch_size * columns)
+        with own_threads(min(worth, torch.get_num_threads())):
             loss = _train(net, bags, method, config)
         return net, {"loss": loss}
     net = build_net("mlp", bags, seed=seed, hidden=[HIDDEN], skip=kind == "linear start")

@@ -64,7 +64,7 @@ def train_table(
     method : str
         "auto", or the name of a linear model.
     threads : int, optional
-        By default 1 where steps are small, or else as torch is set.
+        By default as many as steps are worth, on the cores that are idle.
     run : path or Run, optional
         A folder for the log, the nets so far and the model. If it holds a training of the same
         bags, it goes on after the last net that is complete, to the same result.
@@ -79,12 +79,12 @@ def train_table(
     judged = {name: bags for name, bags in sets.items() if bags is not None}
     bags = train.without_truth()
     members, folds = members_of(bags, method), folds_of(bags, seed)
-    planned, _ = threads_for(bags, per_step(bags))
+    planned = threads_for(bags, per_step(bags))
     options = {"seed": seed, "device": device, "threads": threads}
     archive = Archive(run, judged, method, options, members=members)
     with (
         archive.opened(),
-        own_threads(threads or archive.threads or (None if planned == "auto" else int(planned))),
+        own_threads(threads or archive.threads or min(planned.value, torch.get_num_threads())),
         own_stream(device_for(device)),
         progress_bars([len(members)], progress, "net") as (show,),
     ):

@@ -98,10 +98,9 @@ def _required() -> list[str]:
 
 def _threads() -> Iterator[Finding]:
     import torch
+    from joblib import cpu_count
 
-    from apportion.plan import available_cores
-
-    cores, threads, remedy = available_cores(), torch.get_num_threads(), ""
+    cores, threads, remedy = cpu_count(), torch.get_num_threads(), ""
     if threads > cores:
         remedy = f"They compete for the cores: set OMP_NUM_THREADS={cores}."
     elif threads < cores and "OMP_NUM_THREADS" in os.environ:

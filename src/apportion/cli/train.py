@@ -32,7 +32,7 @@ PLANNED = {
     "epochs": "100 of a single net, fewer for large data",
     "batch_size": "a hundredth of the rows",
     "weight_decay": "0.1",
-    "threads": "1 where steps are small",
+    "threads": "what steps are worth on idle cores",
 }
 
 

@@ -27,7 +27,17 @@ from apportion.engine.feed import Feed, Parts, Resident, Streamed, readable_part
 from apportion.engine.inference import cut, fill_confidence
 from apportion.randomness import Purpose, generator
 
-__all__ = ["Batch", "Instances", "Shelf", "Step", "Unit", "even_cuts", "place", "plan"]
+__all__ = [
+    "Batch",
+    "Instances",
+    "Shelf",
+    "Step",
+    "Unit",
+    "even_cuts",
+    "place",
+    "plan",
+    "rows_per_step",
+]
 
 log = logging.getLogger("apportion")
 
@@ -64,6 +74,8 @@ class Step:
     def pieces(self, most: int) -> list[slice]:
         """Cut the step into pieces of almost equal size: at most `most` instances, at least two."""
         n = len(self.position)
+        if n <= most:
+            return [slice(0, n)]
         n_pieces = -(-n // most) if most == 1 else max(min(-(-n // most), n // 2), 1)
         cuts = np.linspace(0, n, n_pieces + 1).astype(int).tolist()
         return [slice(*ends) for ends in pairwise(cuts)]
@@ -135,7 +147,9 @@ class Instances:
     def pieces(self, step: Step, most: int) -> Iterator[tuple[slice, Parts]]:
         """Yield the rows of a step, piece by piece."""
         pieces = step.pieces(most)
-        if step.x is not None:
+        if step.x is not None and len(pieces) == 1:
+            yield pieces[0], step.x
+        elif step.x is not None:
             yield from ((piece, tuple(part[piece] for part in step.x)) for piece in pieces)
         else:
             rows = self.bags.index[step.position.cpu().numpy()]
@@ -187,6 +201,21 @@ def plan(sizes: Ints, batch_size: int, most_bags: int | None = None) -> Ints:
     if kept[-1] < len(sizes):
         kept[max(len(kept) - 1, 1) :] = [len(sizes)]
     return np.array(kept)
+
+
+def rows_per_step(sizes: Ints, unit: Unit, batch_size: int, most_bags: int | None = None) -> int:
+    """Return about how many instances a step takes, of bags of some sizes.
+
+    Examples
+    --------
+    >>> sizes = np.array([300, 500])
+    >>> rows_per_step(sizes, "instances", 128), rows_per_step(sizes, "bags", 128)
+    (128, 400)
+    """
+    if unit == "instances":
+        return int(min(batch_size, sizes.sum()))
+    mean = sizes.mean()
+    return int(mean * (max(1, batch_size // mean) if most_bags is None else most_bags))
 
 
 class Shelf:

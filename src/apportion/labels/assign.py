@@ -35,7 +35,7 @@ from apportion.bags.bags import Bags
 from apportion.config import MOST_THREADS
 from apportion.errors import AssignmentError
 from apportion.labels import kernel
-from apportion.plan import available_cores
+from apportion.threads import available_cores
 
 __all__ = ["Assignment", "assign", "likeliest_labels"]
 

@@ -34,7 +34,7 @@ Pseudo-Label Decision by Regret Minimization", ICASSP 2023.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from itertools import pairwise
 from numbers import Real
 from typing import Any, Literal, NamedTuple
@@ -49,8 +49,8 @@ from apportion.labels.assign import assign
 from apportion.labels.linear import LINEAR_FITS
 from apportion.labels.start import checked_labels, first_labels
 from apportion.metrics import accuracy
-from apportion.plan import available_cores
 from apportion.randomness import Purpose, generator
+from apportion.threads import available_cores
 
 __all__ = [
     "Decided",
@@ -64,6 +64,7 @@ __all__ = [
 ]
 
 BLOCK = 16_384  # instances whose perturbation is drawn at a time; it defines the numbers
+WORTH_A_THREAD = 100_000  # numbers; with fewer, starting threads takes longer than computing
 PIECE = 131_072  # numbers that a thread computes at a time: they stay in its cache
 LARGEST = 1.001  # that a probability may be, for the rounding of narrow floats
 SHORT = 32  # classes; over so few numbers per row numpy reduces column by column faster
@@ -312,6 +313,7 @@ class Leader:
         """Add an epoch's unlikelihood to the totals, and return what decides the next labels."""
         (n, n_classes), begin = self.total.shape, self.first_position
         perturbed = np.empty_like(self.total)
+        added: list[Future[float]] = []  # what threads have to do first
 
         def add(start: int, stop: int) -> float:  # line 7; returns what the labels played cost
             rows = slice(start, stop)
@@ -327,12 +329,18 @@ class Leader:
             wait(added)  # they are ahead in the queue, so that none of them waits for this
             perturbed[start:stop] += z
 
+        size = max(PIECE // n_classes, 1)
+        pieces = list(_cut(n, size, size))
+        blocks = list(_cut(n, BLOCK - begin % BLOCK, BLOCK)) if self.eta else []
+        if self.threads == 1 or self.total.size < WORTH_A_THREAD:
+            self.played += sum([add(*ends) for ends in pieces])
+            for ends in blocks:
+                perturb(*ends)
+            return perturbed
         with ThreadPoolExecutor(self.threads or available_cores()) as pool:
-            size = max(PIECE // n_classes, 1)
-            added = [pool.submit(add, *ends) for ends in _cut(n, size, size)]
-            blocks = _cut(n, BLOCK - begin % BLOCK, BLOCK) if self.eta else ()
+            added += [pool.submit(add, *ends) for ends in pieces]
             done = [pool.submit(perturb, *ends) for ends in blocks]
-        self.played += sum(piece.result() for piece in added)
+        self.played += sum([piece.result() for piece in added])
         for block in done:
             block.result()
         return perturbed

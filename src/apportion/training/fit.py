@@ -18,13 +18,16 @@ from collections.abc import Callable
 from os import PathLike
 from typing import Any
 
+import torch
 from torch import nn
 
 from apportion.bags.bags import Bags
 from apportion.config import TrainConfig
-from apportion.engine.batches import Shelf
+from apportion.engine.batches import Shelf, rows_per_step
 from apportion.engine.device import device_for, own_stream, own_threads
 from apportion.methods.base import Method
+from apportion.methods.registry import method_named
+from apportion.plan import threads_for
 from apportion.runs.run import Run
 from apportion.training.archive import Archive
 from apportion.training.history import History
@@ -104,7 +107,11 @@ def train_one(
 ) -> History:
     """Train one net, with data that other trainings may share, and a name for the log."""
     config, archive, device = job.config, Archive(job.run), device_for(job.config.device)
-    with archive.opened(), own_threads(config.threads or archive.threads), own_stream(device):
+    with (
+        archive.opened(),
+        own_threads(config.threads or archive.threads or _threads(job, device)),
+        own_stream(device),
+    ):
         session = Session(job, device, shelf)
         if not archive.resume(session):
             session.begin()
@@ -141,3 +148,13 @@ def train_one(
     if job.on_end is not None:
         job.on_end(history)
     return history
+
+
+def _threads(job: Job, device: torch.device) -> int | None:
+    """Decide how many threads a step is worth, and no more than torch is set to."""
+    if device.type != "cpu":
+        return None
+    unit, config = method_named(job.method).unit, job.config
+    per_step = rows_per_step(job.train.sizes, unit, config.batch_size, config.bags_per_step)
+    planned = threads_for(job.train, min(per_step, config.instances_per_pass))
+    return min(int(planned.value), torch.get_num_threads())
