@@ -108,10 +108,8 @@ def small_fit(tree: Tree, quick: bool) -> Values:
 
 def small_steps(tree: Tree, quick: bool) -> Values:
     """Training alone of 10,000 × 20, beside a bare loop of the same steps, epoch by epoch."""
-    return _joined(
-        tree.probe("small_steps", n=10_000, columns=20, epochs=8 if quick else 30, batch_size=size)
-        for size in (32, 128, 512)
-    )
+    settings: dict[str, Any] = {"epochs": 8 if quick else 30, "batch_sizes": [32, 128, 512]}
+    return tree.probe("small_steps", n=10_000, columns=20, **settings)
 
 
 def grid(tree: Tree, quick: bool) -> Values:

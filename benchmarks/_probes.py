@@ -117,11 +117,11 @@ def one_row(calls: int, many: int) -> Values:
     frame = pd.DataFrame(x, columns=[f"c{j}" for j in range(20)])
     values: Values = {}
     rows = np.random.default_rng(1).normal(size=(many, 20))
-    options: dict[str, dict] = {"mlp": {"method": "fpl", "epochs": 2}, "linear": {}}
+    options: dict[str, dict] = {"mlp": {"method": "fpl", "epochs": 2}}
+    options |= {"linear": {"method": "linear"}, "auto": {"method": "auto"}}
     for net, own in options.items():
         for kind, given in (("array", x), ("frame", frame)):
-            made = LLPClassifier(**{"method": net, **own}, random_state=0, verbose=False)
-            made.fit(given, truth, bags=bag)
+            made = LLPClassifier(**own, random_state=0, verbose=False).fit(given, truth, bags=bag)
             for door, predictor in (("Model", made.model_), ("LLPClassifier", made)):
                 row = given[:1]
                 for _ in range(20):
@@ -197,24 +197,30 @@ def small_fit(n: int, columns: int, epochs: int) -> Values:
     }
 
 
-def small_steps(n: int, columns: int, epochs: int, batch_size: int) -> Values:
+def small_steps(n: int, columns: int, epochs: int, batch_sizes: list[int]) -> Values:
     """The training phase of an epoch beside a bare loop's epoch, in turns."""
     from apportion import TrainConfig, build_net, fit
 
-    bags = bags_of(n, columns, 2, 50)
-    bare = BareLoop(bags, batch_size)
-    loops: list[list[float]] = []
-    history = fit(
-        build_net("mlp", bags),
-        bags,
-        method="fpl",
-        config=TrainConfig(epochs=epochs, batch_size=batch_size),
-        on_epoch=lambda *_: loops.append([bare.seconds(1, threads) for threads in (1, 2)]),
-        progress=False,
-    )
-    own = statistics.median(phases["train"] for phases in history["seconds"][3:])
-    loop = min(statistics.median(column) for column in zip(*loops[3:], strict=True))
-    return {f"training of an epoch ÷ a bare loop's, {batch_size} rows per step": [own / loop, "×"]}
+    bags, values = bags_of(n, columns, 2, 50), Values()
+    for size in batch_sizes:
+        bare, loops = BareLoop(bags, size), list[list[float]]()
+
+        def in_turn(_record: Any, _net: Any, bare: Any = bare, loops: Any = loops) -> None:
+            loops.append([bare.seconds(1, threads) for threads in (1, 2)])
+
+        history = fit(
+            build_net("mlp", bags),
+            bags,
+            method="fpl",
+            config=TrainConfig(epochs=epochs, batch_size=size),
+            on_epoch=in_turn,
+            progress=False,
+        )
+        own = statistics.median(phases["train"] for phases in history["seconds"][3:])
+        loop = min(statistics.median(column) for column in zip(*loops[3:], strict=True))
+        what = f"training of an epoch ÷ a bare loop's, {size} rows per step"
+        values[what] = [own / loop, "×"]
+    return values
 
 
 # -- Many fits at once ----------------------------------------------------------------------------

@@ -24,6 +24,7 @@ import statistics
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from importlib.metadata import version
 from pathlib import Path
@@ -122,8 +123,8 @@ def run(options: argparse.Namespace) -> bool:
     succeeded, began = True, time.monotonic()
     with tempfile.TemporaryDirectory(prefix="apportion-bench-") as folder:
         trees = [earlier_tree(options.before, Path(folder)), working_tree(Path(folder))]
-        for tree in trees:
-            tree.probe("warm")
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(lambda tree: tree.probe("warm"), trees))
         for name in options.only or FIGURES:
             lines = measure(name, FIGURES[name], trees, options.quick)
             record(path, name, lines)

@@ -8,7 +8,7 @@ of three sizes: with default threads, and with 1, 2, 4, … up to the number of 
 beside another job that keeps every core busy, one process per core. All numbers of threads take
 turns within one process, which has trained once before. Prints one row per setting, and writes one
 JSON line each: the median and all measured seconds of the three epochs, and their ratio to the
-median of the best number. A setting that has taken ten seconds is not repeated, and one whose
+median of the best number. A setting that has taken five seconds is not repeated, and one whose
 first epoch takes as long ends with it, and counts three times. No setting begins when the minutes
 are nearly over; what is left out is said.
 """
@@ -34,7 +34,7 @@ import numpy as np
 SIZES = {"1,800 × 64": (1800, 64, 10, 32), "10,000 × 20": (10_000, 20, 2, 128)}
 LARGE = {"500,000 × 20": (500_000, 20, 2, 1024)}
 REPEATS, REPEATS_OF_LARGE = 7, 2
-EPOCHS, LONG = 3, 10.0  # seconds
+EPOCHS, LONG = 3, 5.0  # seconds
 BUSY = "while True: pass"
 
 
@@ -136,7 +136,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("build/threads.jsonl"))
     options = parser.parse_args()
     logging.getLogger("apportion").setLevel(logging.ERROR)
-    deadline = time.monotonic() + 60 * options.minutes - 4 * LONG
+    deadline = time.monotonic() + 60 * (options.minutes - 1)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     print(json.dumps(about()))
     with options.out.open("w", encoding="utf-8") as file:
