@@ -7,6 +7,7 @@ are any. `quick` asks for less of everything, to try the figure itself.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -156,14 +157,12 @@ def peers(tree: Tree, _: bool) -> Values:
     """`assign` beside the fastest exact peer, by benchmarks/solver.py."""
     out = tree.folder / "peers.jsonl"
     tree.run(str(HERE / "solver.py"), "--quick", "--json", str(out))
-    return {
-        line["case"].replace(" x ", " × "): [
-            line["ours_ms"],
-            "ms",
-            {name: line[name] for name in ("peer", "peer_ms", "ratio")},
-        ]
-        for line in map(json.loads, out.read_text().splitlines())
-    }
+    values: Values = {}
+    for line in map(json.loads, out.read_text().splitlines()):
+        what = re.sub(r"\d+", lambda number: f"{int(number[0]):,}", line["case"])
+        more = {name: line[name] for name in ("peer", "peer_ms", "ratio")}
+        values[what.replace(" x ", " × ")] = [line["ours_ms"], "ms", more]
+    return values
 
 
 def _joined(parts: Any) -> Values:
