@@ -99,7 +99,7 @@ def command_line(tree: Tree, _: bool) -> Values:
 def one_row(tree: Tree, quick: bool) -> Values:
     """`predict_proba` of one row, and of a million, in a process that has predicted before."""
     calls, many = (20, 20_000) if quick else (300, 1_000_000)
-    return tree.probe("one_row", calls=calls, many=many)
+    return tree.probe("one_row", calls=calls, many=many, nets=["mlp", "linear", "auto"])
 
 
 def small_fit(tree: Tree, quick: bool) -> Values:

@@ -111,7 +111,7 @@ def first_import(code: str) -> Values:
 # -- Prediction -----------------------------------------------------------------------------------
 
 
-def one_row(calls: int, many: int) -> Values:
+def one_row(calls: int, many: int, nets: list[str]) -> Values:
     """The milliseconds of `predict_proba` for one row, and the seconds for many."""
     import pandas as pd
 
@@ -123,9 +123,10 @@ def one_row(calls: int, many: int) -> Values:
     rows = np.random.default_rng(1).normal(size=(many, 20))
     options: dict[str, dict] = {"mlp": {"method": "fpl", "epochs": 2}}
     options |= {"linear": {"method": "linear"}, "auto": {"method": "auto"}}
-    for net, own in options.items():
+    for net in nets:
         for kind, given in (("array", x), ("frame", frame)):
-            made = LLPClassifier(**own, random_state=0, verbose=False).fit(given, truth, bags=bag)
+            made = LLPClassifier(**options[net], random_state=0, verbose=False)
+            made.fit(given, truth, bags=bag)
             for door, predictor in (("Model", made.model_), ("LLPClassifier", made)):
                 row = given[:1]
                 for _ in range(20):

@@ -6,7 +6,7 @@ import pytest
 from benchmarks._probes import PROBES, BareLoop, bags_of, table
 
 SMALL: dict[str, dict[str, Any]] = {
-    "one_row": {"calls": 2, "many": 30},
+    "one_row": {"calls": 2, "many": 30, "nets": ["mlp", "linear"]},
     "small_fit": {"n": 200, "columns": 3, "epochs": 2},
     "small_steps": {"n": 200, "columns": 3, "epochs": 5, "batch_sizes": [32, 64]},
     "solver": {"cases": [[8, 2], [300, 3]], "seconds_per_case": 0},
