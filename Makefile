@@ -2,6 +2,7 @@
 
 PYTHON ?= python3
 BIN    := .venv/bin
+BEFORE ?= aaa8a2c
 # One thread per worker: tests are many and small.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses=8 --dist=worksteal
 
@@ -43,9 +44,8 @@ format: .venv/installed  ## format, and fix what ruff can fix
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: .venv/installed-bench  ## the solver and an epoch against their alternatives
-	$(BIN)/python benchmarks/solver.py
-	$(BIN)/python benchmarks/epoch.py
+bench: .venv/installed-bench  ## measure all of docs/performance.md against commit BEFORE, and write it
+	$(BIN)/python benchmarks/performance.py --before $(BEFORE)
 
 clean:  ## remove .venv, caches and build products
 	rm -rf .venv build dist .coverage htmlcov .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
