@@ -147,19 +147,17 @@ def one_row(calls: int, many: int, nets: list[str]) -> Values:
 
 
 class BareLoop:
-    """The same steps in plain PyTorch: a perceptron over normalised rows, with fixed labels."""
+    """The same steps in plain PyTorch: the same net over the same rows, with fixed labels."""
 
     def __init__(self, bags: Any, batch_size: int) -> None:
         import torch
-        from torch import nn
+
+        from apportion import build_net
 
         self.torch, self.batch_size = torch, batch_size
-        x = torch.from_numpy(bags.x[bags.index])
-        self.x = (x - x.mean(dim=0)) / x.std(dim=0)
+        self.x = torch.from_numpy(bags.x[bags.index])
         self.labels = torch.from_numpy(np.ascontiguousarray(bags.truth))
-        self.net = nn.Sequential(
-            nn.Linear(x.shape[1], 256), nn.ReLU(inplace=True), nn.Linear(256, bags.n_classes)
-        )
+        self.net = build_net("mlp", bags)
         self.optimizer = torch.optim.AdamW(
             self.net.parameters(), lr=1e-3, weight_decay=0, fused=True
         )
