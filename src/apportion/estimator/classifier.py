@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from apportion.methods.base import Method
+    from apportion.model.model import Model
 
     Untrained = str | nn.Module | Callable[[Bags], nn.Module] | Any
 
@@ -110,6 +111,9 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     n_features_in_, feature_names_in_
         As in all of scikit-learn.
     """
+
+    classes_: NDArray[Any]
+    model_: Model
 
     def __init__(
         self,
@@ -189,8 +193,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         confidence = self._confidence(X)
         if bags is None and proportions is None:
-            found: NDArray[Any] = self.classes_[confidence.argmax(axis=1)]
-            return found
+            return self.classes_[confidence.argmax(axis=1)]
         from apportion.labels.assign import likeliest_labels
 
         classes = self.classes_.tolist()
