@@ -1,5 +1,8 @@
 """`LLPClassifier`: what scikit-learn asks of a classifier, and what bags ask of it."""
 
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,7 +14,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 from torch import nn
 
-from apportion import BagError, Bags, ConfigError, LLPClassifier
+from apportion import BagError, Bags, ConfigError, DataError, LLPClassifier
 from apportion.data.tables import read_table
 from apportion.engine.device import own_threads
 from apportion.study.protocols import rand
@@ -338,3 +341,39 @@ def test_classes_are_found_however_a_table_writes_their_numbers():
     bags = Bags.from_rows(X, ids, table, counts=True)
     assert bags.classes == ("0", "1")
     assert classifier.score(bags) == pytest.approx(classifier.score(X, bags=ids, proportions=table))
+
+
+@pytest.mark.parametrize("settings", [{"epochs": 2}, {"method": "linear"}], ids=["net", "linear"])
+def test_threads_share_a_fitted_classifier(settings):
+    X, bags, table, _ = problem(n_bags=20)
+    frame = pd.DataFrame(X, columns=["a", "b", "c"])
+    classifier = LLPClassifier(**settings, random_state=0, device="cpu")
+    classifier.fit(frame, bags=bags, proportions=table)
+    assert not any(module.training for module in classifier.model_.net.modules())
+    rows = [frame.iloc[k : k + 1] for k in range(50)]
+    expected = [classifier.predict_proba(row).tobytes() for row in rows]
+
+    def predict(_):
+        return [classifier.predict_proba(row).tobytes() for row in rows]
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(predict, range(8))) == [expected] * 8
+
+
+@pytest.mark.parametrize("change", ["renamed", "reordered", "narrower", "text"])
+def test_one_row_is_checked_as_many_are(change):
+    X, bags, table, _ = problem(n_bags=20)
+    frame = pd.DataFrame(X, columns=["a", "b", "c"])
+    classifier = LLPClassifier("linear", random_state=0).fit(frame, bags=bags, proportions=table)
+    wrong: Any = {
+        "renamed": frame.rename(columns={"a": "A"}),
+        "reordered": frame[["b", "a", "c"]],
+        "narrower": frame[["a", "b"]],
+        "text": frame.assign(a="many"),
+    }[change]
+    messages = set()
+    for rows in (wrong, wrong.iloc[:1]):
+        with pytest.raises((ValueError, DataError)) as caught:
+            classifier.predict(rows)
+        messages.add(str(caught.value))
+    assert len(messages) == 1

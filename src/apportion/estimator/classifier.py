@@ -193,7 +193,8 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         confidence = self._confidence(X)
         if bags is None and proportions is None:
-            return self.classes_[confidence.argmax(axis=1)]
+            likeliest: NDArray[Any] = self.classes_[confidence.argmax(axis=1)]
+            return likeliest
         from apportion.labels.assign import likeliest_labels
 
         classes = self.classes_.tolist()

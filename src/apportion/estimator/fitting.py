@@ -79,6 +79,7 @@ def fit_estimator(estimator: Any, X: Any, y: Any, bags: Any, proportions: Any) -
         announce(f"{told}\n{estimator.plan_}", estimator.verbose)
         trained = learning.train(estimator, method, train, valid, seed)
         estimator.model_, estimator.history_ = trained
+    estimator.model_.net.eval()  # predictions change nothing then: threads may share it
     estimator.pseudo_labels_ = _pseudo_labels(estimator, whole, valid, isinstance(X, Bags))
 
 
