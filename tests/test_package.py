@@ -13,6 +13,10 @@ from pathlib import Path
 import pytest
 
 import apportion
+from apportion import Model, build_net, read_table
+from apportion.model.model import describe_parts
+from apportion.nets.average import Average
+from tests.cli.wards_on_disk import write
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src"
@@ -33,21 +37,63 @@ def python(*arguments, executable=sys.executable, path=SOURCE):
 # ----------------------------------------------------------------------------------- lazy imports
 
 
+def loaded_by(code):
+    """The modules that a fresh interpreter has after some code."""
+    return set(
+        python("-c", f"{code}\nimport sys; print(); print(*sys.modules)").split("\n")[-1].split()
+    )
+
+
+def loaded_by_verb(*arguments):
+    """The modules that a verb of the command line has imported when it is done."""
+    command = list(map(str, arguments))
+    return loaded_by(f"from apportion.cli.app import app; app({command}, standalone_mode=False)")
+
+
 def test_import_loads_nothing_heavy():
-    loaded = python("-c", "import apportion, sys; print(*sys.modules)").split()
+    loaded = loaded_by("import apportion")
     assert "apportion" in loaded
     assert HEAVY.isdisjoint(loaded)
 
 
 def test_import_of_the_command_line_loads_nothing_heavy():
-    loaded = python("-c", "import apportion.cli.app, sys; print(*sys.modules)").split()
-    assert HEAVY.isdisjoint(loaded)
+    assert HEAVY.isdisjoint(loaded_by("import apportion.cli.app"))
+
+
+def test_the_estimator_waits_for_nothing_but_scikit_learn_and_pandas():
+    """What fits and loads models is imported when it does."""
+    loaded = loaded_by("from apportion import LLPClassifier; LLPClassifier(epochs=3).get_params()")
+    assert "apportion.estimator.classifier" in loaded
+    assert {"torch", "numba", "matplotlib", "PIL", "rich", "sklearn.ensemble"}.isdisjoint(loaded)
+    assert {"sklearn.linear_model", "sklearn.metrics", "pyarrow.dataset"}.isdisjoint(loaded)
+
+
+def test_a_check_needs_no_torch(tmp_path):
+    write(tmp_path)
+    told = ["--bag", "ward", "--proportions", tmp_path / "wards.csv"]
+    loaded = loaded_by_verb("check", tmp_path / "rows.csv", *told)
+    assert "apportion.data.tables" in loaded
+    assert {"torch", "numba", "sklearn", "matplotlib", "PIL", "scipy.stats"}.isdisjoint(loaded)
+
+
+@pytest.mark.parametrize("average", [False, True])
+def test_predictions_need_torch_but_not_its_compiler(tmp_path, average):
+    """Nor numba and scikit-learn, which only solve and train; there are categories among these."""
+    write(tmp_path)
+    files = {"proportions": tmp_path / "wards.csv", "columns": ["age", "job"]}
+    bags = read_table(tmp_path / "rows.csv", bag="ward", **files)
+    nets = [build_net("mlp", bags, seed=seed) for seed in range(2)]
+    net = Average([nets]) if average else nets[0]
+    Model(net, bags.classes, describe_parts(bags), columns=bags.columns).save(tmp_path / "model")
+    paths = tmp_path / "model", tmp_path / "rows.csv"
+    loaded = loaded_by_verb("predict", *paths, "--out", tmp_path / "p.csv")
+    assert "torch" in loaded
+    assert {"torch._dynamo", "sympy", "numba", "sklearn", "matplotlib", "PIL"}.isdisjoint(loaded)
 
 
 def test_decisions_need_no_torch():
     """Labels are decided for whoever trains, with whatever."""
-    code = "import apportion, apportion.metrics, sys; apportion.Leader; print(*sys.modules)"
-    loaded = python("-c", code).split()
+    loaded = loaded_by("import apportion, apportion.metrics; apportion.Leader")
     assert "apportion.labels.leader" in loaded
     assert {"torch", "pandas", "sklearn"}.isdisjoint(loaded)
 

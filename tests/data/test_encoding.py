@@ -5,6 +5,7 @@ import decimal
 import json
 import logging
 import pickle
+import re
 import time
 import warnings
 from itertools import pairwise
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 
 from apportion.bags.columns import Columns
 from apportion.data import _statistics as column_statistics
-from apportion.data.encoding import encode, learn_columns
+from apportion.data.encoding import FEW, encode, encode_array, learn_columns
 from apportion.errors import DataError
 
 
@@ -421,3 +422,66 @@ def test_categories_that_are_not_told_apart_are_said(caplog):
     with caplog.at_level("WARNING", "apportion"):
         learn_columns(frame)
     assert "'id' has 300 categories: only the 255 most frequent" in caplog.text
+
+
+# --------------------------------------------------------------------------------- few rows at once
+
+
+def of_all_types(n):
+    rng = np.random.default_rng(0)
+    gaps = np.where(rng.random(n) < 0.2, np.nan, rng.normal(size=n))
+    return pd.DataFrame(
+        {
+            "float": rng.normal(size=n),
+            "gaps": gaps,
+            "time": 1.7e9 + rng.random(n),  # stored minus its mean
+            "time with gaps": 1.7e9 + gaps,
+            "single": rng.normal(size=n).astype(np.float32),
+            "whole": rng.integers(2**60, size=n),
+            "zeros": np.where(rng.random(n) < 0.5, -0.0, 0.0),
+            "flag": rng.random(n) < 0.5,
+        }
+    )
+
+
+@pytest.mark.parametrize("extra", ["none", "text", "nullable", "order"])
+def test_few_rows_are_encoded_to_the_bit_as_many(extra):
+    frame = of_all_types(4 * FEW)
+    if extra == "text":
+        frame.insert(2, "job", np.where(frame["flag"], "cook", "nurse"))
+    if extra == "nullable":
+        frame["nullable"] = frame["whole"].astype("Int64").where(frame["flag"])
+    columns = learn_columns(frame)
+    assert columns.shifted
+    assert columns.gaps
+    whole = encode(columns, frame)
+    rows = frame[frame.columns[::-1]].assign(more=1.0) if extra == "order" else frame
+    for k in (*range(10), 3 * FEW):
+        few = encode(columns, rows.iloc[k : k + 1])
+        for all_rows, one in zip(
+            *(x if isinstance(x, tuple) else (x,) for x in (whole, few)), strict=True
+        ):
+            assert one.tobytes() == all_rows[k : k + 1].tobytes()
+
+
+def test_rows_of_an_array_are_encoded_as_those_of_a_frame():
+    frame = of_all_types(4 * FEW).drop(columns=["whole"])
+    columns, values = learn_columns(frame), frame.to_numpy(dtype=np.float64)
+    whole = encode(columns, frame)
+    for rows in (slice(0, 1), slice(5, 5 + FEW), slice(None)):
+        before = values.copy()
+        assert encode_array(columns, values[rows]).tobytes() == whole[rows].tobytes()
+        np.testing.assert_array_equal(values, before)
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, 1e39])
+def test_what_is_outside_is_named_in_one_row_as_in_many(value):
+    frame = of_all_types(4 * FEW).drop(columns=["flag"])
+    columns = learn_columns(frame)
+    frame.loc[0, "gaps"] = value
+    message = rf"column 'gaps' is {re.escape(f'{value:g}')} in row 0 \(rows are counted from 0\)"
+    for rows in (frame, frame.iloc[:1]):
+        with pytest.raises(DataError, match=message):
+            encode(columns, rows)
+        with pytest.raises(DataError, match=message):
+            encode_array(columns, rows.to_numpy())

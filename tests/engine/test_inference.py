@@ -77,3 +77,27 @@ def test_batches_that_do_not_match_their_spans_are_an_error():
     x = np.zeros((4, 4), np.float32)
     with pytest.raises(ValueError, match="zip"):
         fill_confidence(torch.empty(4, 3), network(), slices((x,), [(0, 2)], CPU), cut(4, 2))
+
+
+def test_modules_are_left_as_they_were_each_for_itself_even_by_an_error():
+    net = network()
+    net[1].eval()
+    modes = [module.training for module in net.modules()]
+    confidence_of(net, torch.zeros(2, 4), 2)
+    assert [module.training for module in net.modules()] == modes
+    with pytest.raises(RuntimeError):
+        confidence_of(net, torch.zeros(2, 5), 2)
+    assert [module.training for module in net.modules()] == modes == [True, True, False]
+
+
+def test_a_net_in_evaluation_mode_is_not_touched():
+    """Another thread may be computing with it."""
+
+    class Untouchable(nn.Linear):
+        def __setattr__(self, name, value):
+            assert not hasattr(self, "sealed"), name
+            super().__setattr__(name, value)
+
+    net = Untouchable(4, 3).eval()
+    net.sealed = True
+    confidence_of(net, torch.zeros(2, 4), 2)

@@ -2,6 +2,8 @@
 
 import json
 import math
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
 import numpy as np
 import pandas as pd
@@ -15,6 +17,7 @@ from apportion import Bags, Model, build_net
 from apportion.data.encoding import encode, learn_columns
 from apportion.errors import BagError, DataError, RunError
 from apportion.model.model import describe_parts
+from apportion.nets.average import Average
 from apportion.runs.header import seal
 
 FRAME = pd.DataFrame({"age": [30.0, np.nan, 50, 41], "job": ["cook", "nurse", "cook", "clerk"]})
@@ -262,3 +265,39 @@ def test_a_net_of_ones_own_has_one_logit_per_class():
     model = Model(nn.Linear(3, 1), "abc", [{"shape": [3], "dtype": "float32"}], device="cpu")
     with pytest.raises(DataError, match=r"logits of shape \(2, 1\), not \(2, 3\)"):
         model.predict_proba(np.zeros((2, 3), np.float32))
+
+
+# ------------------------------------------------------------------------------------------ threads
+
+
+@pytest.mark.parametrize("kind", ["mlp", "average", "own"])
+def test_threads_share_a_model_and_find_the_bits_that_one_finds(kind, monkeypatch):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(40, 5)), columns=list("abcde"))
+    columns = learn_columns(frame)
+    bags = Bags.from_rows(encode(columns, frame), np.arange(40) // 4, truth=np.arange(40) % 2)
+    bags = bags.with_rows(bags.x, columns)
+    nets = [build_net("mlp", bags, seed=seed) for seed in range(4)]
+    own = nn.Sequential(nn.Linear(5, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 2))
+    net: nn.Module = {"mlp": nets[0], "average": Average([nets]), "own": own}[kind]
+    model = Model(net.eval(), bags.classes, describe_parts(bags), columns=columns, device="cpu")
+    rows = [frame.iloc[k : k + 1] for k in range(40)]
+    expected = [model.predict_proba(row) for row in rows]
+
+    def refuse(*_):
+        raise AssertionError("a prediction changes what threads share")
+
+    monkeypatch.setattr(nn.Module, "train", refuse)
+    monkeypatch.setattr(nn.Module, "_apply", refuse)
+    monkeypatch.setattr(torch, "set_num_threads", refuse)
+    together = Barrier(8)
+
+    def predict(thread):
+        together.wait()
+        order = np.random.default_rng(thread).permutation(40)
+        return [(k, model.predict_proba(rows[k] if k % 2 else rows[k].to_numpy())) for k in order]
+
+    with ThreadPoolExecutor(8) as pool:
+        for found in pool.map(predict, range(8)):
+            for k, confidence in found:
+                assert confidence.tobytes() == expected[k].tobytes()

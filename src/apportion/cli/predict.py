@@ -134,6 +134,9 @@ def _labels(
     likely: NDArray[Any], model: Model, source: Source, wanted: Wanted, piece: Piece
 ) -> NDArray[Any]:
     """Return the likeliest labels, if counts are known among those that meet them."""
+    if wanted.proportions is None:
+        found: NDArray[Any] = likely.argmax(axis=1)
+        return found
     import numpy as np
 
     from apportion.bags.names import Register
@@ -142,9 +145,6 @@ def _labels(
     from apportion.estimator.targets import in_known_bags
     from apportion.labels.assign import likeliest_labels
 
-    if wanted.proportions is None:
-        found: NDArray[Any] = likely.argmax(axis=1)
-        return found
     table = read_proportions(wanted.proportions, source.bag, source.classes or None)
     places = Register(table.classes).places(model.classes)  # 0 may stand as '0'
     if (places < 0).any() or len(places) != len(table.classes):

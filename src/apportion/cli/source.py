@@ -219,11 +219,8 @@ class Source:
         validation, seed
             As in `apportion.data.tables.read_sets`.
         """
-        from apportion.data.images import read_image_sets
         from apportion.data.pieces import named
         from apportion.data.proportions import read_proportions
-        from apportion.data.signals import read_signal_sets
-        from apportion.data.tables import read_sets
 
         rows = self.open()
         rows.check_columns([self.bag], "Name the column of the bags with --bag.")
@@ -246,10 +243,14 @@ class Source:
         }
         held_out = validation, seed
         if self.images is not None:
+            from apportion.data.images import read_image_sets
+
             options |= {"file": self.file, "size": self.size, "follow_links": self.follow_links}
             sets = read_image_sets(self.images, rows, *held_out, **options)
             return self._read(sets, table, validation)
         if self.signal is not None:
+            from apportion.data.signals import read_signal_sets
+
             own = (self.bag, self.label, self.signal, self.order, *self.exclude)
             others = (name for name in named(rows.names, rows.source) if name not in own)
             channels = self.channels or tuple(others)
@@ -257,6 +258,8 @@ class Source:
             sets = read_signal_sets(rows, *held_out, **options)
             # Predictions find them by name, in any order.
             return replace(self, channels=channels)._read(sets, table, validation)
+        from apportion.data.tables import read_sets
+
         chosen: Any = columns
         if columns is None:
             left_out = (self.bag, self.label, *self.exclude)

@@ -117,6 +117,8 @@ def readable_part(part: Any) -> Tensor:
         array = array.astype(
             np.float64 if array.dtype.itemsize > 8 else array.dtype.newbyteorder("=")
         )
+    if array.flags.writeable:
+        return torch.from_numpy(array)
     with warnings.catch_warnings():  # torch warns of arrays it may not write to; it only reads
         warnings.simplefilter("ignore", UserWarning)
         return torch.from_numpy(array)

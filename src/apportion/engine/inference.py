@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
@@ -43,10 +44,12 @@ def fill_confidence(
     spans: Iterable[tuple[int, int]],
     precision: torch.dtype = torch.float32,
 ) -> None:
-    """Compute conf(x, c, f) of rows (n, C), batch by batch, in evaluation mode, in place."""
-    was_training = net.training
-    net.eval()
-    with torch.autocast(found.device.type, precision, enabled=precision is not torch.float32):
+    """Compute conf(x, c, f) of rows (n, C), batch by batch, in evaluation mode, in place.
+
+    A net that is in evaluation mode is not changed at all: several threads may share it.
+    """
+    enabled = precision is not torch.float32
+    with evaluating(net), torch.autocast(found.device.type, precision, enabled=enabled):
         for (first, end), x in zip(spans, batches, strict=True):
             logits = net(*x)
             if logits.shape != (wanted := (end - first, found.shape[1])):
@@ -55,4 +58,16 @@ def fill_confidence(
                     "Pass a net with one logit per class.",
                 )
             found[first:end] = logits.to(found.dtype).softmax(dim=1)
-    net.train(was_training)
+
+
+@contextmanager
+def evaluating(net: nn.Module) -> Iterator[None]:
+    """Put a net in evaluation mode, and each of its modules back as it was."""
+    training = [module for module in net.modules() if module.training]
+    if training:
+        net.eval()
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True

@@ -15,59 +15,29 @@ True
 
 from __future__ import annotations
 
-import copy
-import logging
 from collections.abc import Callable, Sequence
-from dataclasses import is_dataclass, replace
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.metrics import accuracy_score
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
-from torch import nn
 
 from apportion.bags.bags import Bags
-from apportion.bags.names import class_array
-from apportion.data.giveaways import check_for_truth
-from apportion.errors import ConfigError, Words
-from apportion.estimator.file import load_estimator, save_estimator
-from apportion.estimator.inputs import encode_rows, n_rows_of, read_rows
-from apportion.estimator.learning import (
-    OPTIONS,
-    check_settings,
-    method_for,
-    plan_for,
-    trains_otherwise,
-)
-from apportion.estimator.learning import train as train_otherwise
-from apportion.estimator.targets import has_rows_of_proportions, in_order, read_targets
-from apportion.labels.assign import likeliest_labels
-from apportion.methods.base import Method
-from apportion.methods.registry import method_named
+from apportion.estimator.inputs import read_rows
+from apportion.estimator.targets import has_rows_of_proportions, known_bags, read_targets
 from apportion.metrics import bag_means, proportion_error
-from apportion.model.model import Model, describe_parts
-from apportion.nets.build import build_net
-from apportion.plan import (
-    Choice,
-    check_share,
-    held_out_share,
-    kind_of_rows,
-    make_plan,
-    share_reported,
-)
-from apportion.training.fit import fit
-from apportion.training.progress import announce
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from apportion.methods.base import Method
+    from apportion.model.model import Model
+
+    Untrained = str | nn.Module | Callable[[Bags], nn.Module] | Any
 
 __all__ = ["LLPClassifier"]
-
-log = logging.getLogger("apportion")
-
-Untrained = str | nn.Module | Callable[[Bags], nn.Module] | Any
 
 
 class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -142,6 +112,9 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         As in all of scikit-learn.
     """
 
+    classes_: NDArray[Any]
+    model_: Model
+
     def __init__(
         self,
         method: str | Method | None = None,
@@ -193,76 +166,15 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             more bags than the rows do. Counts are accepted too, if those of every bag sum to
             the number of its rows.
         """
+        from apportion.estimator.fitting import fit_estimator
+
         before = dict(vars(self))
         try:
-            self._fit(X, y, bags, proportions)
+            fit_estimator(self, X, y, bags, proportions)
         except BaseException:  # leave what was fitted before, whole
             self.__dict__ = before
             raise
         return self
-
-    def _fit(self, X: Any, y: Any, bags: Any, proportions: Any) -> None:
-        seed = _seed(self.random_state)
-        self._check_settings()
-        rows = read_rows(self, X, reset=True)
-        method = method_for(self, kind_of_rows(rows))
-        by_fit = not trains_otherwise(self, method.value)
-        whole = _known(X, rows, y, bags, proportions)
-        self.classes_ = class_array(whole.classes)
-        check_share(self.validation_fraction, "validation_fraction")
-        asked = self.validation_fraction
-        share = held_out_share(whole.n_bags, asked) if by_fit else share_reported(asked)
-        train, valid = whole, None
-        if share.value:
-            train, valid, overlap = whole.split(share.value, seed=seed)
-            if overlap.shared_rows:
-                log.warning("%s", overlap)
-        if not isinstance(X, Bags):  # columns are those of the training rows
-            x, columns = encode_rows(rows, train, self.keep or ())
-            whole, train = whole.with_rows(x, columns), train.with_rows(x, columns)
-            valid = None if valid is None else valid.with_rows(x, columns)
-            check_for_truth(train, self.keep or (), _leave_out)
-        told = (
-            f"Learning {whole.n_classes} classes from {whole.n_bags:,} bags of "
-            f"{whole.n_instances:,} instances in all."
-        )
-        if by_fit:
-            self._train_net(method, train, valid, share, seed, told)
-        else:
-            self.plan_: Any = plan_for(self, method, train)
-            announce(f"{told}\n{self.plan_}", self.verbose)
-            self.model_, self.history_ = train_otherwise(self, method, train, valid, seed)
-        self.pseudo_labels_ = self._pseudo_labels(whole, valid, isinstance(X, Bags))
-
-    def _train_net(
-        self,
-        chosen: Choice,
-        train: Bags,
-        valid: Bags | None,
-        share: Choice,
-        seed: int,
-        told: str,
-    ) -> None:
-        method = self._method(chosen.value)
-        options = {name: getattr(self, name) for name in (*OPTIONS, "device")} | {"seed": seed}
-        given = {name: value for name, value in options.items() if value is not None}
-        if not isinstance(chosen.value, str):
-            chosen = Choice(type(method).__name__, chosen.reason)
-        net, name = self._net(train, seed)
-        plan = make_plan(train, validation=share, net=name, method=chosen, options=given)
-        self.plan_ = plan
-        net = net if net is not None else build_net(plan.net.value, train, seed=seed)
-        config = plan.config(given)
-        announce(f"{told}\n{plan}", self.verbose)
-        self.history_ = fit(net, train, valid, method=method, config=config, progress=self.verbose)
-        self.model_ = Model(
-            net,
-            classes=train.classes,
-            parts=describe_parts(train),
-            columns=train.columns,
-            epoch=self.history_.selected["epoch"],
-            device=self.device,
-        )
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Return the probability of every class for every row, in the order of `classes_`."""
@@ -281,8 +193,10 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         confidence = self._confidence(X)
         if bags is None and proportions is None:
-            found: NDArray[Any] = self.classes_[confidence.argmax(axis=1)]
-            return found
+            likeliest: NDArray[Any] = self.classes_[confidence.argmax(axis=1)]
+            return likeliest
+        from apportion.labels.assign import likeliest_labels
+
         classes = self.classes_.tolist()
         known = read_targets(len(confidence), None, bags, proportions, classes=classes)
         labels = np.empty(len(confidence), np.int64)
@@ -306,14 +220,18 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         if y is not None and not has_rows_of_proportions(y):
+            from sklearn.metrics import accuracy_score
+
             return float(accuracy_score(y, self.predict(X), sample_weight=sample_weight))
         confidence = self._confidence(X)
-        known = _known(X, confidence, y, bags, proportions, self.classes_.tolist())
+        known = known_bags(X, len(confidence), y, bags, proportions, self.classes_.tolist())
         found = bag_means(confidence[known.index], known.offsets)
         return -proportion_error(known.proportions, found)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the fitted classifier into one file, which `Model.load` reads as well."""
+        from apportion.estimator.file import save_estimator
+
         check_is_fitted(self)
         save_estimator(self, path)
 
@@ -343,103 +261,16 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         device : str
             Where predictions are made.
         """
+        from apportion.estimator.file import load_estimator
+
         loaded: LLPClassifier = load_estimator(cls(device=device), path, net, last=last)
         return loaded
-
-    # ------------------------------------------------------------------------------- settings
-
-    def _check_settings(self) -> None:
-        """Check what needs no data; without a method, that of images will do."""
-        method = method_for(self, "images").value
-        check_settings(self, method) if trains_otherwise(self, method) else self._method(method)
-
-    def _method(self, given: str | Method) -> Method:
-        method = method_named(given)
-        if self.eta is None:
-            return method
-        settings: Any = method
-        if not (is_dataclass(method) and hasattr(method, "eta")):
-            raise ConfigError(
-                f"eta is {self.eta!r}, but the method {self.method!r} has none.",
-                "Leave eta out, or choose a method of pseudo labels, for example fpl.",
-            )
-        found: Method = replace(settings, eta=self.eta)
-        return found
-
-    def _net(self, train: Bags, seed: int) -> tuple[nn.Module | None, str | None]:
-        """Return the user's own net, or the name of one to build, or neither."""
-        if self.model is None or isinstance(self.model, str):
-            return None, self.model
-        if isinstance(self.model, nn.Module):
-            return copy.deepcopy(self.model), type(self.model).__name__
-        if isinstance(self.model, type) or not callable(self.model):
-            raise ConfigError(
-                f"model is {self.model!r}.",
-                "Pass 'mlp', 'conv1d' or 'resnet18', an nn.Module, a function that makes one for "
-                "the training bags, or a classifier of scikit-learn, untrained.",
-            )
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(seed)
-            made = self.model(train.without_truth())
-        if not isinstance(made, nn.Module):
-            raise ConfigError(
-                f"model returned a {type(made).__name__}.", "The callable must return an nn.Module."
-            )
-        return made, type(made).__name__
-
-    # ---------------------------------------------------------------------------- predictions
 
     def _confidence(self, X: Any) -> NDArray[np.float64]:
         rows = read_rows(self, X, reset=False)
         return self.model_.predict_proba(X if isinstance(X, Bags) else rows)
 
-    def _pseudo_labels(
-        self, whole: Bags, valid: Bags | None, by_instance: bool
-    ) -> NDArray[Any] | None:
-        decided = self.history_.labels
-        if decided is None:
-            return None
-        labels = np.empty(whole.n_instances, np.int64)
-        if valid is None:
-            labels[:] = decided
-        else:
-            held_out = set(valid.ids)
-            out = np.repeat([bag in held_out for bag in whole.ids], whole.sizes)
-            labels[~out] = decided
-            labels[out] = likeliest_labels(self.model_.confidence(valid), valid)
-        if by_instance:
-            return self.classes_[labels]
-        found = np.empty_like(labels)
-        found[whole.index] = labels
-        return self.classes_[found]
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags
-
-
-def _known(
-    X: Any, rows: Any, y: Any, bags: Any, proportions: Any, classes: list[Any] | None = None
-) -> Bags:
-    """Return the bags of X, with their classes in the order that is known from before, if any."""
-    if not isinstance(X, Bags):
-        return read_targets(n_rows_of(rows), y, bags, proportions, classes=classes)
-    if y is not None or bags is not None or proportions is not None:
-        raise ConfigError(
-            "X is Bags, which have their proportions.",
-            "Pass neither y nor bags nor proportions with them.",
-        )
-    return X if classes is None else in_order(X, classes)
-
-
-def _leave_out(name: str) -> Words:
-    return f"Leave it out of X; or pass LLPClassifier(keep=[{name!r}]) to learn from it."
-
-
-def _seed(random_state: Any) -> int:
-    """Return a seed: the given integer itself, or one that is drawn."""
-    if isinstance(random_state, int | np.integer) and not isinstance(random_state, bool):
-        check_random_state(random_state)
-        return int(random_state)
-    return int(check_random_state(random_state).randint(2**31 - 1))

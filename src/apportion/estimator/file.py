@@ -15,6 +15,7 @@ from torch import nn
 from apportion.bags.names import class_array
 from apportion.config import TrainConfig
 from apportion.errors import ConfigError, RunError, must_be
+from apportion.estimator.fitting import check_settings
 from apportion.estimator.learning import OPTIONS
 from apportion.methods.registry import describe, method_from
 from apportion.model.learner import LearnerNet
@@ -61,7 +62,7 @@ def load_estimator(
         estimator.set_params(**parameters)
         if isinstance(model.net, LearnerNet):
             estimator.model = model.net.ensemble.learner
-        estimator._check_settings()
+        check_settings(estimator)
         n_epochs, best = len(own["records"]), own["best_epoch"]
         check_records(path, own["records"], RESTORE)
         if not (best is None or (type(best) is int and 1 <= best <= n_epochs)):

@@ -59,6 +59,9 @@ def read_rows(estimator: Any, X: Any, *, reset: bool) -> Any:
     if frame:
         _check_frame(X)
     if frame and len(X) and X.shape[1]:
+        names = getattr(estimator, "feature_names_in_", None)
+        if not reset and names is not None and names.tolist() == X.columns.tolist():
+            return X  # scikit-learn would only compare the names once more, which takes a while
         X = X if reset else _filled(estimator, X)
         validate_data(estimator, X, reset=reset, skip_check_array=True)
         return X

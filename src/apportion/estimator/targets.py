@@ -24,9 +24,26 @@ from sklearn.utils.validation import check_consistent_length, column_or_1d
 from apportion.bags.bags import Bags, put_in_bags
 from apportion.bags.names import Register, sorted_names
 from apportion.bags.read import Placed, Table, factorize
-from apportion.errors import BagError, Option
+from apportion.errors import BagError, ConfigError, Option
 
-__all__ = ["has_rows_of_proportions", "in_known_bags", "in_order", "read_targets"]
+__all__ = ["has_rows_of_proportions", "in_known_bags", "in_order", "known_bags", "read_targets"]
+
+
+def known_bags(
+    X: Any, n_rows: int, y: Any, bags: Any, proportions: Any, classes: list[Any] | None = None
+) -> Bags:
+    """Return X if it is bags, and else the bags of its rows, as `read_targets` does.
+
+    Their classes are in the order that is known from before, if any.
+    """
+    if not isinstance(X, Bags):
+        return read_targets(n_rows, y, bags, proportions, classes=classes)
+    if y is not None or bags is not None or proportions is not None:
+        raise ConfigError(
+            "X is Bags, which have their proportions.",
+            "Pass neither y nor bags nor proportions with them.",
+        )
+    return X if classes is None else in_order(X, classes)
 
 
 def read_targets(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import operator
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -110,46 +111,65 @@ def net_for(
     made = _built(path, header, len(weights)) if net is None else _given(net)
     own = made.state_dict()
     masks = [name for name, value in own.items() if not value.is_meta and not is_finite(value)]
-    check_tensors(
-        path,
-        weights,
-        own,
-        problem="has the weights of another net",
-        remedy="Pass a net like the one that was trained." if net is not None else RESTORE,
-        finite=[name for name in own if name not in masks],
-    )
-    made = from_recipe(header["recipe"]) if net is None else made
+    try:
+        check_tensors(
+            path,
+            weights,
+            own,
+            problem="has the weights of another net",
+            remedy="Pass a net like the one that was trained." if net is not None else RESTORE,
+            finite=[name for name in own if name not in masks],
+        )
+    except RunError:
+        if net is None:  # the recipe may be the reason
+            _check_shapes(path, header, made)
+        raise
+    if net is None:
+        made = from_recipe(header["recipe"])
     made.load_state_dict(weights)
+    if net is None:
+        _check_shapes(path, header, made)
     return made
 
 
 def _built(path: Path, header: Mapping[str, Any], n_weights: int) -> nn.Module:
-    """Build the net of a recipe without memory, and check that it maps instances to classes."""
-    recipe, n_classes = header.get("recipe"), len(header["classes"])
+    """Build the net of a recipe without memory."""
+    recipe = header.get("recipe")
     if recipe is None:
         raise RunError(
             f"{path} has the weights of a net that is none of apportion's.",
             "Load it in Python: Model.load(path, net=…) takes a net like the one that was "
             "trained, or a function that makes one.",
         )
-    try:
+    with _checking_recipe(path):
         nets = [net for group in groups_of(recipe) for net in group if isinstance(net, dict)]
         hidden = [net["hidden"] for net in nets if isinstance(net.get("hidden"), list)]
         if (layers := sum(map(len, hidden))) > n_weights:
             raise ValueError(f"{layers:,} layers have {n_weights:,} weights")
-        net = from_recipe(recipe, device="meta").eval()
-        x = (torch.empty((1, *own["shape"]), dtype=getattr(torch, own["dtype"]), device="meta")
+        return from_recipe(recipe, device="meta")
+
+
+def _check_shapes(path: Path, header: Mapping[str, Any], net: nn.Module) -> None:
+    """Check that a net maps instances to classes, by 0 instances, which take no memory."""
+    n_classes, device = len(header["classes"]), next(iter(net.state_dict().values())).device
+    with _checking_recipe(path), torch.no_grad():
+        x = (torch.empty((0, *own["shape"]), dtype=getattr(torch, own["dtype"]), device=device)
              for own in checked_parts(header["parts"]))  # fmt: skip
-        shape = tuple(net(*as_networks_take(x)).shape)
-        if shape != (1, n_classes):
+        shape = tuple(net.eval()(*as_networks_take(x)).shape)
+        if shape != (0, n_classes):
             raise ValueError(f"an instance has logits of shape {shape[1:]} for {n_classes} classes")
+
+
+@contextmanager
+def _checking_recipe(path: Path) -> Iterator[None]:
+    try:
+        yield
     except (TypeError, ValueError, RuntimeError, ApportionError) as error:
         problem = str(error).partition("\n")[0].rstrip(".")
         raise RunError(
             f"{path} has the recipe of no net for its instances and classes: {problem}.",
             RESTORE,
         ) from error
-    return net
 
 
 def _given(net: Net) -> nn.Module:

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from apportion.errors import RunError
-from apportion.labels.rows import RowEncoding
 from apportion.model._skops import dump, load, within
 from apportion.runs.header import RESTORE, columns_of
 from apportion.runs.tensors import check_tensors
@@ -232,6 +231,7 @@ def _ensemble(
     learners: Any,
     members: list[list[int]],
 ) -> Ensemble:
+    from apportion.labels.rows import RowEncoding
     from apportion.model.inputs import LearnerInputs
 
     recipe, n_classes = header["recipe"], len(header["classes"])

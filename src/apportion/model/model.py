@@ -11,6 +11,7 @@ net as well, `apportion.model.learner.LearnerNet`, whose bytes are one of the te
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,11 @@ def describe_parts(bags: Bags) -> tuple[dict[str, Any], ...]:
 
 class Model:
     """A trained net, and what it takes and returns.
+
+    Several threads may predict by one model at once, if its net is in evaluation mode, as that of
+    every model is that was loaded or belongs to an estimator. A net in training mode is switched
+    for each call, and back. How many rows a call has changes a confidence at most by the rounding
+    of float32.
 
     Parameters
     ----------
@@ -124,12 +130,14 @@ class Model:
             found = torch.from_numpy(self.net.confidence(parts))
         else:
             device = device_for(self.device)
-            move_to(device, self.net)
+            first = next(chain(self.net.parameters(), self.net.buffers()), None)
+            if first is None or first.device != device:  # threads may share a net that is there
+                move_to(device, self.net)
             found = torch.empty(n, len(self.classes), dtype=torch.float64, device=device)
             spans = cut(n, ROWS_PER_PASS)
             fill_confidence(found, self.net, slices(parts, spans, device), spans)
-        bad = ~found.isfinite().all(dim=1)
-        if bad.any():
+        if not found.isfinite().all():
+            bad = ~found.isfinite().all(dim=1)
             raise DataError(
                 f"the confidences of {int(bad.sum()):,} rows are not finite; row "
                 f"{int(bad.int().argmax())} is the first.",
@@ -159,9 +167,7 @@ class Model:
         return parts
 
     def _encoded(self, x: Any) -> Any:
-        import pandas as pd
-
-        from apportion.data.encoding import encode
+        from apportion.data.encoding import encode, encode_array
 
         if self.columns is None:
             raise DataError(
@@ -175,7 +181,7 @@ class Model:
                     "categories.",
                     f"Pass a DataFrame with the columns {', '.join(self.columns.names)}.",
                 )
-            x = pd.DataFrame(np.asarray(x), columns=list(self.columns.names), copy=False)
+            return encode_array(self.columns, np.asarray(x))
         return encode(self.columns, x)
 
     # --------------------------------------------------------------------------------- files

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 import torch
 from torch import Tensor, nn
@@ -82,11 +83,14 @@ class _Mixed(nn.Sequential):
 
     def __init__(self, categories: Sequence[int], layers: Sequence[nn.Module]) -> None:
         super().__init__(*layers)
-        counts = torch.tensor(list(categories), dtype=torch.int64)
-        own = counts - 1  # places of each column: code 0 has none
-        self.width = sum(categories) - len(categories)
-        self.register_buffer("categories", counts, persistent=False)
-        self.register_buffer("before", own.cumsum(0) - own, persistent=False)
+        # The places of each column end here: code 0 has none. They are summed in Python, because
+        # the first arithmetic on torch's device "meta" imports its compiler.
+        ends = [0, *accumulate(size - 1 for size in categories)]
+        self.width = ends.pop()
+        of_columns = {"categories": list(categories), "before": ends}
+        for name, values in of_columns.items():
+            buffer = torch.tensor(values, dtype=torch.int64)
+            self.register_buffer(name, buffer, persistent=False)
 
     def forward(self, numbers: Tensor, codes: Tensor) -> Tensor:  # type: ignore[override]
         """Return the logits."""
