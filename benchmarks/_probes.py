@@ -240,7 +240,7 @@ def one_of_a_grid(given: tuple[Any, Any, Any], epochs: int, seed: int) -> None:
 
 def grid(fits: int, epochs: int, workers: list[int]) -> Values:
     """Fits by many workers, which are already there, over the time that two take."""
-    from joblib import Parallel, delayed  # type: ignore[import-untyped]
+    from joblib import Parallel, delayed
 
     given, took = table(1800, 64, 10, 30), []
     for n in workers:
