@@ -138,9 +138,13 @@ def assign(
     found = np.zeros(counts.shape) if prices is None else prices.astype(np.float64)
     where, values = np.empty((n_bags, 3), np.int64), np.empty((n_bags, 3))
 
+    solver = kernel.solve_two if cost.shape[1] == 2 else kernel.solve_bags
+
     def solve(first: int, last: int) -> None:
+        # float32 is widened a few bags at a time, rather than compiled for as well.
+        rows = cost[offsets[first] : offsets[last]].astype(np.float64, copy=False)
         warm = prices is not None
-        kernel.solve_bags(cost, counts, offsets, found, warm, labels, first, last, where, values)
+        solver(rows, counts, offsets, found, warm, labels, first, last, where, values)
 
     if n_bags == 1 or threads == 1 or cost.size < WORTH_A_THREAD:
         solve(0, n_bags)
