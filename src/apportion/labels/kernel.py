@@ -88,9 +88,16 @@ def survey(cost, counts):
     if left != 0:
         return BAD_COUNTS, 0, 0, magnitude, span, whole
     for j in range(n):
-        if -INF < row_sum(cost, j) < INF:
-            low, high = row_ends(cost, j)
-        else:  # something here is not finite, or all of it is huge: look closer
+        low, high, total = INF, -INF, 0.0
+        if C < 8:  # too short a row for several numbers at a time
+            for c in range(C):
+                v = cost[j, c]
+                low, high, total = min(low, v), max(high, v), total + v
+        else:
+            total = row_sum(cost, j)
+            if -INF < total < INF:
+                low, high = row_ends(cost, j)
+        if not -INF < total < INF:  # something here is not finite, or all of it huge: look closer
             low, high, usable = INF, -INF, False
             for c in range(C):
                 v = cost[j, c]
