@@ -1,17 +1,20 @@
 """How fast `assign` is, beside the exact solvers of scipy, POT and OR-tools.
 
     make bench                                     # everything, about 15 minutes on two cores
-    .venv/bin/python benchmarks/solver.py --quick  # small sizes only, about two minutes
+    .venv/bin/python benchmarks/solver.py --quick  # four sizes only, about a minute
 
-Ours and the peers solve the same fresh instances in turns of ten, in one process, so that a noisy
-machine is noisy for all of them; what counts is the ratio. A peer's time includes what it takes to
-convert its input. Bags of up to 256 instances are solved in one call over 1,000 of them (a single
-call of that size measures Python), the peers in a loop. All objectives are compared.
+Ours and the peers solve the same fresh instances in one process, in turns call by call: a noisy
+machine is noisy for all of them, and each finds the caches as another has left them. What counts is
+the ratio. A peer's time includes what it takes to convert its input. Bags of up to 256 instances
+are solved in one call over 1,000 of them (a single call of that size measures Python), the peers in
+a loop. All objectives are compared.
 
-Writes what it prints, Markdown, to build/solver.md (or --out).
+Writes what it prints, Markdown, to build/solver.md (or --out), and with --json one JSON object per
+row of the comparison with the peers.
 """
 
 import argparse
+import json
 import os
 import platform
 import statistics
@@ -138,7 +141,7 @@ def milliseconds(seconds: float) -> str:
     return f"{1000 * seconds:.3g}"
 
 
-def compare(make: Callable[..., Instance], n: int, n_classes: int) -> list[str]:
+def compare(make: Callable[..., Instance], n: int, n_classes: int) -> dict[str, Any]:
     """One row of the table: ours, all peers that can, and the ratio to the fastest of them."""
     rng = np.random.default_rng([n, n_classes])
     peers = {
@@ -149,7 +152,7 @@ def compare(make: Callable[..., Instance], n: int, n_classes: int) -> list[str]:
     times: dict[str, list[float]] = {name: [] for name in peers}
     ours: list[float] = []
     batched = n <= 256
-    turn = 1000 if batched else 10 if n * n_classes < 10**6 else 1
+    turn = 1000 if batched else 1
     bags = [make(rng, n, n_classes) for _ in range(turn)]
     began = time.perf_counter()
     while len(ours) < 200 and (len(ours) < 5 or time.perf_counter() - began < SECONDS_A_CASE):
@@ -157,32 +160,45 @@ def compare(make: Callable[..., Instance], n: int, n_classes: int) -> list[str]:
             offsets = np.arange(turn + 1) * n
             costs, counts = (np.concatenate(part) for part in zip(*bags, strict=True))
             seconds, answer = clock(assign, costs, counts.reshape(turn, -1), offsets)
-            ours.append(seconds / turn)
-            objectives = answer.objective
-        else:
-            answers = [clock(assign, *bag) for bag in bags]
-            ours += [seconds for seconds, _ in answers]
-            objectives = [answer.objective for _, answer in answers]
-        for name, spent in times.items():
-            for bag, objective in zip(bags[:10], objectives, strict=False):
+            objectives = answer.objective[:10]
+        for place, bag in enumerate(bags[:10]):
+            if not batched:
+                seconds, answer = clock(assign, *bag)
+                objectives = [answer.objective]
+            for name, spent in times.items():
                 if sum(spent) < SECONDS_A_PEER:
-                    seconds, reached = clock(peers[name], *bag)
-                    spent.append(seconds)
+                    theirs, reached = clock(peers[name], *bag)
+                    spent.append(theirs)
+                    objective = objectives[place]
                     assert abs(reached - objective) <= 1e-7 * (n + abs(objective)), name
-        bags = bags[10:] + bags[:10] if batched else [make(rng, n, n_classes) for _ in range(turn)]
+        ours.append(seconds / turn)
+        bags = bags[10:] + bags[:10] if batched else [make(rng, n, n_classes)]
     medians = {name: statistics.median(spent) for name, spent in times.items()}
     fastest = min(medians, key=lambda name: medians[name])
     mine = statistics.median(ours)
+    return {
+        "case": f"{n} x {n_classes}",
+        "costs": make.__name__,
+        "ours_ms": 1000 * mine,
+        "ours_99_ms": None if batched else 1000 * float(np.quantile(ours, 0.99)),
+        "peer": fastest,
+        "peer_ms": 1000 * medians[fastest],
+        "ratio": medians[fastest] / mine,
+        "others": {name: time / mine for name, time in medians.items() if name != fastest},
+    }
+
+
+def in_words(row: dict[str, Any]) -> list[str]:
+    n, n_classes = map(int, row["case"].split(" x "))
+    worst = row["ours_99_ms"]
     return [
         f"{n:,} × {n_classes:,}",
-        make.__name__,
-        milliseconds(mine),
-        "" if batched else milliseconds(float(np.quantile(ours, 0.99))),
-        f"{fastest} {milliseconds(medians[fastest])}",
-        f"**{medians[fastest] / mine:.3g}×**",
-        " · ".join(
-            f"{name} {time / mine:,.3g}×" for name, time in medians.items() if name != fastest
-        ),
+        row["costs"],
+        f"{row['ours_ms']:.3g}",
+        "" if worst is None else f"{worst:.3g}",
+        f"{row['peer']} {row['peer_ms']:.3g}",
+        f"**{row['ratio']:.3g}×**",
+        " · ".join(f"{name} {ratio:,.3g}×" for name, ratio in row["others"].items()),
     ]
 
 
@@ -297,27 +313,41 @@ class Page:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="small sizes only")
+    parser.add_argument("--quick", action="store_true", help="four sizes only")
     parser.add_argument("--out", type=Path, default=Path("build/solver.md"))
+    parser.add_argument("--json", type=Path, help="also write the comparison as JSON lines")
     options = parser.parse_args()
-    assign(*gaussian(np.random.default_rng(0), 4096, 10))  # compile
+    for n_classes in (2, 10):  # compile: so many costs are not interpreted
+        assign(*gaussian(np.random.default_rng(0), 100_000, n_classes))
 
     sizes = [(n, c) for n in (16, 64, 256, 1024, 4096) for c in (2, 10, 100, 1000)]
     large = [(65_536, 10), (1_000_000, 10)]
+    makers = [gaussian, realistic]
     if options.quick:
-        sizes, large = [(n, c) for n, c in sizes if n * c <= 41_000], []
+        sizes, large, makers = [(4096, 2), (1024, 10), (4096, 1000), (16, 1000)], [], [gaussian]
     page = Page(options.out)
     page.line("# `assign` and its exact peers", "", hardware())
+    if options.json:
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        options.json.write_text("")
+
+    def compared() -> Iterator[list[str]]:
+        for make in makers:
+            for n, c in [*sizes, *large]:
+                if make is gaussian or c == 10:
+                    row = compare(make, n, c)
+                    if options.json:
+                        with options.json.open("a") as file:
+                            print(json.dumps(row), file=file)
+                    yield in_words(row)
+
     page.table(
-        "Cold, against the peers (medians, ms a bag)",
+        "Cold, against the peers (medians, ms per bag)",
         "| bag | costs | ours | 99 % | fastest exact peer | ratio | the others |",
-        (
-            compare(make, n, c)
-            for make in (gaussian, realistic)
-            for n, c in [*sizes, *large]
-            if make is gaussian or c == 10
-        ),
+        compared(),
     )
+    if options.quick:
+        return
     page.table(
         "Warm, from the prices of the epoch before (medians, ms)",
         "| bag | cold | warm | warm is faster by |",

@@ -90,9 +90,29 @@ def test_labels_are_optimal_from_any_start(drawn, dtype, start):
 
 
 def test_prices_that_prove_the_labels_already_are_kept():
-    result = assign([[0, 10], [10, 0]], [1, 1], prices=[0, 3])
-    assert result.labels.tolist() == [0, 1]
-    assert result.prices[1] - result.prices[0] == 3
+    cost = [[0, 10, 10], [10, 0, 10], [10, 10, 0]]
+    result = assign(cost, [1, 1, 1], prices=[0, 3, 5])
+    assert result.labels.tolist() == [0, 1, 2]
+    assert (result.prices - result.prices[0]).tolist() == [0, 3, 5]
+
+
+@given(st.integers(0, 2**32), st.integers(1, 40), st.booleans())
+@settings(max_examples=300, deadline=None)
+def test_two_classes_are_split_in_the_order_of_rows_from_any_start(seed, n, forbidden):
+    """The stable order of the differences decides, so that neither prices nor threads do."""
+    rng = np.random.default_rng(seed)
+    second = int(rng.integers(0, n + 1))
+    cost = rng.integers(0, 3, (n, 2)).astype(float)
+    if forbidden:
+        hidden = rng.permutation(np.arange(n) < second).astype(int)
+        cost = np.where((rng.random((n, 2)) < 0.3) & (np.arange(2) != hidden[:, None]), INF, cost)
+    order = np.argsort(cost[:, 1] - cost[:, 0], kind="stable")
+    expected = np.zeros(n, int)
+    expected[order[:second]] = 1
+    for prices in (None, rng.normal(size=2) * 10, [1e300, -1e300]):
+        result = assign(cost, [n - second, second], prices=prices)
+        certify(cost, [n - second, second], result)
+        assert result.labels.tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize(("seed", "n", "C"), [(16845, 1707, 5), (55, 1055, 8), (1007, 2007, 8)])

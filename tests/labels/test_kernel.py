@@ -125,10 +125,29 @@ def test_conjugate_gradients_solve_the_laplacian_to_a_few_per_cent(C):
         laplacian[[a, b], [b, a]] -= 1
     right = rng.integers(-9, 9, C)
     right[0] -= right.sum()
-    found = kernel.solve_laplacian(edges, right)
+    found = kernel.solve_laplacian(edges, right, np.zeros(C, np.int64))
     wanted = np.linalg.lstsq(laplacian, right.astype(float), rcond=None)[0]
     error = (found - found.mean()) - (wanted - wanted.mean())
     assert np.abs(error).max() < 0.1 * np.abs(wanted).max()
+
+
+@pytest.mark.parametrize("n", [1, 2, 599, 5000])
+@pytest.mark.parametrize("kind", ["gaussian", "integers", "constant", "ends", "infinite", "sorted"])
+def test_the_value_at_a_rank_is_that_of_sorting(n, kind):
+    rng = np.random.default_rng(n)
+    values = {
+        "gaussian": rng.normal(size=n),
+        "integers": rng.integers(0, 3, n).astype(float),
+        "constant": np.ones(n),
+        "ends": rng.choice([-1e300, 1e300], n),
+        "infinite": rng.choice([-INF, INF, 0.5], n),
+        "sorted": np.arange(n, dtype=float),
+    }[kind]
+    wanted, before = np.sort(values), values.copy()
+    for rank in {0, n // 7, n // 2, n - 1}:
+        assert kernel.threshold(values, rank) == wanted[rank]
+        assert kernel.ranked(values.copy(), n, rank) == wanted[rank]
+    assert np.array_equal(values, before)
 
 
 def test_the_objective_loses_nothing_to_rounding():

@@ -35,11 +35,13 @@ from apportion.bags.bags import Bags
 from apportion.config import MOST_THREADS
 from apportion.errors import AssignmentError
 from apportion.labels import kernel
+from apportion.labels.compiling import Solvers
 from apportion.threads import available_cores
 
-__all__ = ["Assignment", "assign", "likeliest_labels"]
+__all__ = ["Assignment", "assign", "compile_ahead", "likeliest_labels"]
 
 TOO_LARGE = 2**53  # for an integer: float64 does not have all of them from here on
+SOLVERS = Solvers(kernel)
 WORTH_A_THREAD = 20_000  # costs; with fewer, starting threads takes longer than solving
 
 
@@ -79,9 +81,9 @@ def assign(
     Parameters
     ----------
     cost : array or tensor of shape (N, C)
-        What each label costs each instance; +inf forbids it. float32 and float64 are read in
-        place if they are C-contiguous; all else is converted to float64, and refused if that is
-        not exact.
+        What each label costs each instance; +inf forbids it. C-contiguous float64 is read in
+        place, float32 is widened a few bags at a time; all else is converted to float64, and
+        refused if that is not exact.
     counts : array of int of shape (C,), or (n_bags, C) with `offsets`
         How many labels of each class a bag gets. Each row sums to the size of its bag.
     offsets : array of int of shape (n_bags + 1,), optional
@@ -89,6 +91,7 @@ def assign(
     prices : array of the shape of `counts`, optional
         Where to start, for example the prices of an earlier assignment of similar costs. They
         change how long it takes, and which of several equally good answers is found, nothing else.
+        Of two classes they change nothing: ties go to the first rows.
     threads : int, optional
         How many bags to solve at a time: by default one for each available core. The result does
         not depend on it.
@@ -135,12 +138,16 @@ def assign(
 
     n_bags = len(counts)
     labels = np.empty(len(cost), np.int64)
-    found = np.zeros(counts.shape) if prices is None else prices.astype(np.float64)
+    found = np.zeros(counts.shape) if prices is None else prices.astype(np.float64, order="C")
     where, values = np.empty((n_bags, 3), np.int64), np.empty((n_bags, 3))
 
+    solve_bags = SOLVERS.of(cost.shape[1], cost.size)
+
     def solve(first: int, last: int) -> None:
+        # float32 is widened a few bags at a time, rather than compiled for as well.
+        rows = cost[offsets[first] : offsets[last]].astype(np.float64, copy=False)
         warm = prices is not None
-        kernel.solve_bags(cost, counts, offsets, found, warm, labels, first, last, where, values)
+        solve_bags(rows, counts, offsets, found, warm, labels, first, last, where, values)
 
     if n_bags == 1 or threads == 1 or cost.size < WORTH_A_THREAD:
         solve(0, n_bags)
@@ -164,6 +171,19 @@ def assign(
     if one_bag:
         return Assignment(labels, found[0], *values[0].tolist())
     return Assignment(labels, found, *values.T)
+
+
+def compile_ahead(n_classes: int | None = None) -> None:
+    """Start to compile the solver in a process beside this one, if it never was on this machine.
+
+    Call it as soon as it is clear that labels will be decided; it returns at once. A `Leader` does.
+
+    Parameters
+    ----------
+    n_classes : int, optional
+        Of the labels to decide. By default the solvers of two classes and of more are compiled.
+    """
+    SOLVERS.compile_ahead(n_classes)
 
 
 def likeliest_labels(confidence: NDArray[Any], bags: Bags) -> NDArray[np.int64]:
@@ -227,7 +247,7 @@ def _unmasked(values: Any, name: str) -> NDArray[Any]:
 
 
 def _plain(array: NDArray[Any]) -> NDArray[Any]:
-    """Return a C-contiguous, writable array: for others numba would compile the kernel again."""
+    """Return a C-contiguous, writable array: the kernel is compiled for no others."""
     array = np.ascontiguousarray(array)
     return array if array.flags.writeable else array.copy()
 

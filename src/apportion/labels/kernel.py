@@ -27,8 +27,15 @@ that prefer each class. :func:`solve` climbs it:
    would rather change: the active set is widened, and in the end holds every row.
 
 The cost is a few passes over L, whatever n is, plus work on the active set, which grows with the
-square root of n. All of it is one file: numba's cache would not notice a change in another one.
+square root of n. Two classes need none of this: one selection among the differences of their costs
+is the answer (:func:`solve_two`).
+
+All of it is one file: numba's cache would not notice a change in another one. It is written in
+plain loops over float64: numba compiles those many times faster than functions of numpy, and the
+interpreter computes the same bits from them.
 """
+
+from functools import partial
 
 import numpy as np
 from numba import njit
@@ -37,10 +44,31 @@ INF = np.inf
 EPS = np.finfo(np.float64).eps
 SOLVED, BAD_COUNTS, BAD_NUMBER, NO_CLASS, INFEASIBLE, UNCERTIFIED = range(6)
 
-compiled = njit(cache=True, nogil=True, error_model="numpy")
+plain = partial(njit, nogil=True, error_model="numpy")
+compiled, entry = plain(), plain(cache=True)
+in_any_order = plain(fastmath={"reassoc"})  # for sums whose rounding does not matter
+without_nan = plain(fastmath={"nnan", "nsz"})  # for several numbers at a time, none of them NaN
 
 
 # -- What the costs look like ---------------------------------------------------------------------
+
+
+@in_any_order
+def row_sum(cost, j):
+    """Return a sum that is finite only if all of the row is."""
+    total = 0.0
+    for c in range(cost.shape[1]):
+        total += cost[j, c]
+    return total
+
+
+@without_nan
+def row_ends(cost, j):
+    """Return the least and the largest cost of a row."""
+    low, high = INF, -INF
+    for c in range(cost.shape[1]):
+        low, high = min(low, cost[j, c]), max(high, cost[j, c])
+    return low, high
 
 
 @compiled
@@ -52,22 +80,31 @@ def survey(cost, counts):
     """
     n, C = cost.shape
     magnitude = span = 0.0
-    whole = True
-    if counts.min() < 0 or counts.max() > n or counts.sum() != n:
+    whole, left = True, n
+    for c in range(C):
+        left = left - counts[c] if 0 <= counts[c] <= left else -1
+        if left < 0:
+            break
+    if left != 0:
         return BAD_COUNTS, 0, 0, magnitude, span, whole
     for j in range(n):
         low, high, total = INF, -INF, 0.0
-        for c in range(C):
-            v = np.float64(cost[j, c])
-            low, high, total = min(low, v), max(high, v), total + v
-        if not -INF < total < INF:  # something here is not finite: look closer
-            high, usable = -INF, False
+        if C < 8:  # too short a row for several numbers at a time
             for c in range(C):
-                v = np.float64(cost[j, c])
+                v = cost[j, c]
+                low, high, total = min(low, v), max(high, v), total + v
+        else:
+            total = row_sum(cost, j)
+            if -INF < total < INF:
+                low, high = row_ends(cost, j)
+        if not -INF < total < INF:  # something here is not finite, or all of it huge: look closer
+            low, high, usable = INF, -INF, False
+            for c in range(C):
+                v = cost[j, c]
                 if not v > -INF:
                     return BAD_NUMBER, j, c, magnitude, span, whole
                 if v < INF:
-                    high = max(high, v)
+                    low, high = min(low, v), max(high, v)
                     usable |= counts[c] > 0
             if not usable:
                 return NO_CLASS, j, 0, magnitude, span, whole
@@ -86,11 +123,142 @@ def shifted(cost, classes):
     result = np.empty((n, C))
     for j in range(n):
         low = INF
-        for c in classes:
-            low = min(low, np.float64(cost[j, c]))
+        for i in range(C):
+            low = min(low, cost[j, classes[i]])
         for i in range(C):
             result[j, i] = cost[j, classes[i]] - low
     return result
+
+
+@compiled
+def objective(cost, labels):
+    """Compute the total cost of the labels, by a compensated sum over short blocks."""
+    n = len(labels)
+    total = lost = 0.0
+    for start in range(0, n, 64):
+        block = -lost
+        for j in range(start, min(start + 64, n)):
+            block += cost[j, labels[j]]
+        following = total + block
+        lost = (following - total) - block
+        total = following
+    return total
+
+
+@compiled
+def ranked(values, n, rank):
+    """Return the value that `rank` of the first n values precede; changes their order."""
+    low, high = 0, n - 1
+    while low < high:
+        a, b, c = values[low], values[(low + high) // 2], values[high]
+        pivot = max(min(a, b), min(max(a, b), c))
+        i, j = low, high
+        while i <= j:
+            while values[i] < pivot:
+                i += 1
+            while values[j] > pivot:
+                j -= 1
+            if i <= j:
+                v = values[i]
+                values[i] = values[j]
+                values[j] = v
+                i += 1
+                j -= 1
+        if rank <= j:
+            high = j
+        elif rank >= i:
+            low = i
+        else:
+            return pivot
+    return values[rank]
+
+
+# -- Two classes ----------------------------------------------------------------------------------
+
+
+@compiled
+def threshold(values, rank):
+    """Return the value that `rank` others precede, from among those near it in a sample."""
+    n = len(values)
+    kept = np.empty(n)
+    if n > 600:
+        size = int(n ** (2 / 3))
+        for i in range(size):
+            kept[i] = values[i * n // size]
+        place, margin = rank * size // n, int(1.5 * np.sqrt(size))
+        low = ranked(kept, size, place - margin) if place > margin else -INF
+        high = ranked(kept, size, place + margin) if place + margin < size else INF
+        below = m = 0
+        for j in range(n):
+            v = values[j]
+            kept[m] = v
+            m += (low <= v) & (v <= high)
+            below += v < low
+        if below <= rank < below + m:
+            return ranked(kept, m, rank - below)
+    for j in range(n):
+        kept[j] = values[j]
+    return ranked(kept, n, rank)
+
+
+@in_any_order
+def gap_at(price, more, labels):
+    """Compute the gap of labels of two classes: a sum of zeros, if they are optimal."""
+    gap = 0.0
+    for j in range(len(more)):
+        gap += max(0.0, more[j] - price if labels[j] else price - more[j])
+    return gap
+
+
+@compiled
+def divide(cost, second, labels):
+    """Label the `second` rows to which class 1 adds least over class 0; ties go by their order.
+
+    Returns a status, the price of class 1 above that of class 0, and the gap.
+    """
+    n = len(cost)
+    more = np.empty(n)
+    for j in range(n):
+        more[j] = cost[j, 1] - cost[j, 0]
+    price = threshold(more, max(second - 1, 0))
+    ties = second
+    for j in range(n):
+        ties -= more[j] < price
+    for j in range(n):
+        tied = (more[j] == price) & (ties > 0)
+        labels[j] = (more[j] < price) | tied
+        ties -= tied
+    if not -INF < price < INF:  # only forbidden classes are met there: take the next above
+        too_many = price == INF and second > 0
+        price = INF
+        for j in range(n):
+            price = min(price, INF if labels[j] else more[j])
+        if too_many or price == -INF:
+            return INFEASIBLE, 0.0, INF
+        price = price if price < INF else 0.0
+    return SOLVED, price, gap_at(price, more, labels)
+
+
+@entry
+def solve_two(cost, counts, offsets, prices, _warm, labels, first, last, where, values):
+    """Solve bags of two classes as `solve_bags` does, but whatever the prices are."""
+    for bag in range(first, last):
+        start, stop = offsets[bag] - offsets[first], offsets[bag + 1] - offsets[first]
+        rows, own = cost[start:stop], labels[offsets[bag] : offsets[bag + 1]]
+        status, row, c, _, span, whole = survey(rows, counts[bag])
+        whole &= span * 2 < 2.0**53
+        gap = price = 0.0
+        if status == SOLVED and span == INF:
+            status, gap = UNCERTIFIED, INF
+        if status == SOLVED and stop > start:
+            status, price, gap = divide(rows, counts[bag, 1], own)
+        most = counts[bag, 1] > counts[bag, 0]  # its price is 0, as for more classes
+        prices[bag, 0] = -price if most else 0.0
+        prices[bag, 1] = 0.0 if most else price
+        where[bag, 0], where[bag, 1], where[bag, 2] = status, row, c
+        values[bag, 0] = objective(rows, own) if status == SOLVED else INF
+        values[bag, 1] = gap
+        values[bag, 2] = 0.0 if whole else 8 * EPS * (stop - start) * span
 
 
 # -- Newton's method on the dual ------------------------------------------------------------------
@@ -103,7 +271,8 @@ def scan(cost, prices, labels, gap, held):
     Returns the sum of the best reduced costs.
     """
     n, C = cost.shape
-    held[:] = 0
+    for c in range(C):
+        held[c] = 0
     total = 0.0
     for j in range(n):
         best, second, own = INF, INF, 0
@@ -122,9 +291,9 @@ def scan(cost, prices, labels, gap, held):
 @compiled
 def surplus(held, targets):
     """Count the rows that are too many in their class."""
-    total = 0.0
+    total = 0
     for c in range(len(targets)):
-        total += max(0.0, held[c] - targets[c])
+        total += max(0, held[c] - targets[c])
     return total
 
 
@@ -137,8 +306,7 @@ def gap_at_rank(gap, rank):
     for i in range(size):
         sample[i] = gap[i * n // size]
     # Two more: at optimal prices the gaps of a few rows are rounding errors.
-    place = min(int(rank * size / n) + 2, size - 1)
-    return np.partition(sample, place)[place]
+    return ranked(sample, size, min(int(rank * size / n) + 2, size - 1))
 
 
 @compiled
@@ -147,33 +315,40 @@ def edges_within(width, cost, prices, labels, gap):
     n, C = cost.shape
     edges, m = np.empty((n, 2), np.int64), 0
     for j in range(n):
-        if gap[j] <= width:
-            second, runner_up = INF, 0
-            for c in range(C):
-                v = INF if c == labels[j] else cost[j, c] - prices[c]
-                runner_up = c if v < second else runner_up
-                second = min(second, v)
-            edges[m, 0], edges[m, 1] = labels[j], runner_up
-            m += 1
+        edges[m, 0] = j
+        m += gap[j] <= width
+    for i in range(m):
+        j = edges[i, 0]
+        second, runner_up = INF, 0
+        for c in range(C):
+            v = INF if c == labels[j] else cost[j, c] - prices[c]
+            runner_up = c if v < second else runner_up
+            second = min(second, v)
+        edges[i, 0], edges[i, 1] = labels[j], runner_up
     return edges[:m]
 
 
 @compiled
-def solve_laplacian(edges, right):
-    """Solve (Laplacian of the edges + a weak complete graph) x = right by conjugate gradients."""
-    C = len(right)
-    diagonal = np.full(C, 0.5)
+def solve_laplacian(edges, targets, held):
+    """Solve (Laplacian of the edges + a weak complete graph) x = targets - held.
+
+    By conjugate gradients, to a few per cent.
+    """
+    C = len(targets)
+    x, p, q, residual, diagonal = np.empty(C), np.empty(C), np.empty(C), np.empty(C), np.empty(C)
+    for c in range(C):
+        x[c] = p[c] = 0.0
+        residual[c], diagonal[c] = targets[c] - held[c], 0.5
     for i in range(len(edges)):
         diagonal[edges[i, 0]] += 1.0
         diagonal[edges[i, 1]] += 1.0
-    x, p, q, residual = np.zeros(C), np.zeros(C), np.empty(C), right.astype(np.float64)
     first = previous = 0.0
     for _ in range(min(C, 30) + 1):
         norm = 0.0
         for c in range(C):
             norm += residual[c] * residual[c] / diagonal[c]
         first = max(first, norm)
-        if norm <= 1e-3 * first and norm < first:
+        if norm <= 1e-3 * first:
             break
         total = 0.0
         for c in range(C):
@@ -197,14 +372,20 @@ def solve_laplacian(edges, right):
 
 
 @compiled
-def newton_step(cost, targets, prices, labels, gap, held, excess):
-    """Return how far to move the prices, and at which width that was found (0 where rows tie)."""
-    width = gap_at_rank(gap, excess + len(targets))
-    if not 0.0 < width < INF:  # ties or lone classes: no price tells these rows apart
-        return np.zeros(len(targets)), width
-    edges = edges_within(width, cost, prices, labels, gap)
-    step = 2.0 * width * solve_laplacian(edges, targets - held)
-    return step * min(1.0, 50.0 * width / (step.max() - step.min())), width
+def newton_step(cost, targets, prices, labels, gap, held, excess, step):
+    """Compute how far to move the prices; returns the width at which (0 where rows tie)."""
+    C = len(targets)
+    width = gap_at_rank(gap, excess + C)
+    for c in range(C):
+        step[c] = 0.0
+    if 0.0 < width < INF:  # or else ties or lone classes: no price tells these rows apart
+        direction = solve_laplacian(edges_within(width, cost, prices, labels, gap), targets, held)
+        low = high = direction[0]
+        for c in range(C):
+            low, high = min(low, direction[c]), max(high, direction[c])
+        for c in range(C):
+            step[c] = 2.0 * width * direction[c] * min(1.0, 25.0 / (high - low))
+    return width
 
 
 @compiled
@@ -214,25 +395,27 @@ def newton(cost, targets, prices, labels, gap, held, whole, enough, steps):
     Labels, gap and held are left as `scan` makes them at the final prices. With whole-number costs
     the prices stay whole.
     """
-    best, good = -INF, prices.copy()
+    C = len(prices)
+    best, good, step = -INF, np.empty(C), np.empty(C)
     while True:
-        dual = scan(cost, prices, labels, gap, held) + np.sum(targets * prices)
+        dual = scan(cost, prices, labels, gap, held)
+        for c in range(C):
+            dual += targets[c] * prices[c]
         excess = surplus(held, targets)
-        if excess <= enough or dual == best:
+        if excess <= enough or dual == best or not (steps > 0 or dual < best):
             return excess
-        if steps == 0:
-            if dual < best:
-                prices[:] = good
-                scan(cost, prices, labels, gap, held)
-            return surplus(held, targets)
-        steps -= 1
-        if dual < best:  # too far
-            prices[:] = good + 0.35 * (prices - good)
+        if dual < best:  # too far: shrink the step, or take it back
+            for c in range(C):
+                prices[c] = good[c]
+                step[c] *= 0.35 if steps > 0 else 0.0
         else:
-            best, good[:] = dual, prices
-            prices += newton_step(cost, targets, prices, labels, gap, held, excess)[0]
-        if whole:
-            np.rint(prices, prices)
+            best = dual
+            newton_step(cost, targets, prices, labels, gap, held, excess, step)
+        for c in range(C):
+            good[c] = prices[c]
+            prices[c] += step[c]
+            prices[c] = np.rint(prices[c]) if whole else prices[c]
+        steps = max(steps - 1, 0)
 
 
 # -- Repair: successive shortest paths over the classes -------------------------------------------
@@ -243,25 +426,36 @@ def enter(j, own, cost, exchange, first, following):
     """Put row j into the list of class `own`, and update what moving a row elsewhere costs."""
     following[j] = first[own]
     first[own] = j
-    paid = np.float64(cost[j, own])
+    paid = cost[j, own]
     for c in range(len(first)):
         exchange[own, c] = min(exchange[own, c], cost[j, c] - paid)
 
 
+@without_nan
+def lowest(values):
+    """Return the place of the least value."""
+    least = INF
+    for c in range(len(values)):
+        least = min(least, values[c])
+    place = 0
+    while values[place] > least:
+        place += 1
+    return place
+
+
 @compiled
-def nearest_deficit(exchange, prices, held, counts, distance, parent):
-    """Find the class with too few rows nearest to those with too many (Dijkstra; -1: none)."""
+def nearest_deficit(start, exchange, prices, held, counts, distance, frontier, parent):
+    """Find the class with too few rows that is nearest to `start` (Dijkstra; -1: none)."""
     C = len(counts)
-    frontier = np.empty(C)
     for c in range(C):
-        distance[c] = frontier[c] = 0.0 if held[c] > counts[c] else INF
-        parent[c] = -1
+        distance[c] = frontier[c] = INF
+    distance[start] = frontier[start] = 0.0
     while True:
-        a, reached = -1, INF
-        for c in range(C):
-            a = c if frontier[c] < reached else a
-            reached = min(reached, frontier[c])
-        if a < 0 or held[a] < counts[a]:
+        a = lowest(frontier)
+        reached = frontier[a]
+        if reached == INF:
+            return -1
+        if held[a] < counts[a]:
             return a
         frontier[a] = INF
         for b in range(C):
@@ -277,7 +471,7 @@ def count_cheapest(cost, exchange, first, following, a, b):
     """Count the rows of class a that can move to class b at the least cost: several if they tie."""
     tied, j = 0, first[a]
     while j >= 0:
-        tied += cost[j, b] - np.float64(cost[j, a]) == exchange[a, b]
+        tied += cost[j, b] - cost[j, a] == exchange[a, b]
         j = following[j]
     return tied
 
@@ -286,10 +480,12 @@ def count_cheapest(cost, exchange, first, following, a, b):
 def move_cheapest(cost, labels, exchange, first, following, a, b, amount):
     """Move `amount` rows of class a that cost least to class b, and renew the exchange costs."""
     least, j = exchange[a, b], first[a]
-    exchange[a], first[a] = INF, -1
+    first[a] = -1
+    for c in range(len(first)):
+        exchange[a, c] = INF
     while j >= 0:
         upcoming = following[j]
-        if amount > 0 and cost[j, b] - np.float64(cost[j, a]) == least:
+        if amount > 0 and cost[j, b] - cost[j, a] == least:
             amount -= 1
             labels[j] = b
         enter(j, labels[j], cost, exchange, first, following)
@@ -304,31 +500,33 @@ def repair(cost, counts, prices, labels, held):
     The rows of each class form a list: `first` of the class, then `following` each row.
     """
     n, C = cost.shape
-    exchange = np.full((C, C), INF)
-    first, following = np.full(C, -1), np.empty(n, np.int64)
+    exchange, first, following = np.empty((C, C)), np.empty(C, np.int64), np.empty(n, np.int64)
+    for a in range(C):
+        first[a] = -1
+        for b in range(C):
+            exchange[a, b] = INF
     for j in range(n):
         enter(j, labels[j], cost, exchange, first, following)
-    distance, parent = np.empty(C), np.empty(C, np.int64)
-    while surplus(held, counts) > 0:
-        end = nearest_deficit(exchange, prices, held, counts, distance, parent)
-        if end < 0:
-            return False
-        for c in range(C):
-            prices[c] += min(distance[c], distance[end])
-        start = end
-        while parent[start] >= 0:
-            start = parent[start]
-        amount = min(held[start] - counts[start], counts[end] - held[end])
-        b = end
-        while b != start and amount > 1:
-            amount = min(amount, count_cheapest(cost, exchange, first, following, parent[b], b))
-            b = parent[b]
-        b = end
-        while b != start:
-            move_cheapest(cost, labels, exchange, first, following, parent[b], b, amount)
-            b = parent[b]
-        held[start] -= amount
-        held[end] += amount
+    distance, frontier, parent = np.empty(C), np.empty(C), np.empty(C, np.int64)
+    for start in range(C):
+        while held[start] > counts[start]:
+            end = nearest_deficit(start, exchange, prices, held, counts, distance, frontier, parent)
+            if end < 0:
+                return False
+            farthest = distance[end]
+            for c in range(C):
+                prices[c] += min(distance[c], farthest)
+            amount = min(held[start] - counts[start], counts[end] - held[end])
+            b = end
+            while b != start and amount > 1:
+                tied = count_cheapest(cost, exchange, first, following, parent[b], b)
+                amount, b = min(amount, tied), parent[b]
+            b = end
+            while b != start:
+                move_cheapest(cost, labels, exchange, first, following, parent[b], b, amount)
+                b = parent[b]
+            held[start] -= amount
+            held[end] += amount
     return True
 
 
@@ -345,7 +543,7 @@ def duality_gap(cost, prices, labels):
     n, C = cost.shape
     gap = total = 0.0
     for j in range(n):
-        paid, price = np.float64(cost[j, labels[j]]), prices[labels[j]]
+        paid, price = cost[j, labels[j]], prices[labels[j]]
         best = 0.0
         for c in range(C):
             best = min(best, (cost[j, c] - paid) - (prices[c] - price))
@@ -362,12 +560,15 @@ def prices_from(labels, cost, prices):
     far apart that differences are rounded away. The labels are right all the same.
     """
     n, C = cost.shape
-    exchange = np.full((C, C), INF)
+    exchange = np.empty((C, C))
+    for a in range(C):
+        prices[a] = 0.0
+        for b in range(C):
+            exchange[a, b] = INF
     for j in range(n):
         own = labels[j]
         for c in range(C):
-            exchange[own, c] = min(exchange[own, c], cost[j, c] - np.float64(cost[j, own]))
-    prices[:] = 0.0
+            exchange[own, c] = min(exchange[own, c], cost[j, c] - cost[j, own])
     for _ in range(C):
         for a in range(C):
             for b in range(C):
@@ -381,41 +582,49 @@ def few(C):
 
 
 @compiled
-def may_change(cost, prices, labels, gap, step, margin):
-    """Return rows that would leave their class, or come within `margin` of it, after a step."""
+def may_change(cost, prices, labels, gap, step, reach, margin):
+    """Return rows that would leave their class, or come within `margin` of it, after steps."""
     n, C = cost.shape
-    rows, m = np.empty(n, np.int64), 0
-    farthest = step.max() - step.min() + margin
+    low = high = reach * step[0]
+    for c in range(C):
+        low, high = min(low, reach * step[c]), max(high, reach * step[c])
+    rows, m, near = np.empty(n, np.int64), 0, 0
     for j in range(n):
-        if gap[j] <= farthest:
-            own = labels[j]
-            limit = cost[j, own] - prices[own] - step[own] + margin
-            near = gap[j] <= margin
-            for c in range(C):
-                near |= (c != own) & (cost[j, c] - prices[c] - step[c] <= limit)
-            rows[m] = j
-            m += near
-    return rows[:m]
+        rows[m] = j
+        m += gap[j] <= high - low + margin
+    for i in range(m):
+        j = rows[i]
+        own = labels[j]
+        limit = cost[j, own] - prices[own] - reach * step[own] + margin
+        close = gap[j] <= margin
+        for c in range(C):
+            close |= (c != own) & (cost[j, c] - prices[c] - reach * step[c] <= limit)
+        rows[near] = j
+        near += close
+    return rows[:near]
 
 
 @compiled
 def solve_active(cost, rows, counts, prices, labels, held, whole):
     """Solve for `rows` while all others keep their labels; False where that cannot be done."""
     m, C = len(rows), len(counts)
-    active = np.empty((m, C))
-    needed = counts - held
+    active, needed = np.empty((m, C)), np.empty(C, np.int64)
+    for c in range(C):
+        needed[c] = counts[c] - held[c]
     for i in range(m):
         j = rows[i]
         needed[labels[j]] += 1
         for c in range(C):
             active[i, c] = cost[j, c]
-    if needed.min() < 0:
-        return False
+    for c in range(C):
+        if needed[c] < 0:
+            return False
     own, gap = np.empty(m, np.int64), np.empty(m)
     newton(active, needed, prices, own, gap, held, whole, few(C), 8)
     if not repair(active, needed, prices, own, held):
         return False
-    labels[rows] = own
+    for i in range(m):
+        labels[rows[i]] = own[i]
     return True
 
 
@@ -426,23 +635,29 @@ def solve_from(prices, cost, counts, labels, whole, tolerance, trusted):
     Prices that turn out to be far off are given up at once, unless they are `trusted`.
     """
     n, C = cost.shape
-    if whole:
-        np.rint(prices, prices)
-    gap, held = np.empty(n), np.empty(C, np.int64)
+    largest = 0
+    for c in range(C):
+        prices[c] = np.rint(prices[c]) if whole else prices[c]
+        largest = c if counts[c] > counts[largest] else largest
+    gap, held, step = np.empty(n), np.empty(C, np.int64), np.empty(C)
     reach = 1.0
     while True:
         excess = newton(cost, counts, prices, labels, gap, held, whole, max(n // 32, few(C)), 8)
         if excess > n // 8 and n > 1000 and not trusted:
             return UNCERTIFIED, INF
         everything = n <= 10 * (excess + C) or reach > 50
-        if everything:
+        if excess == 0:
+            solved = True
+        elif everything:
             solved = repair(cost, counts, prices, labels, held)
         else:
-            step, width = newton_step(cost, counts, prices, labels, gap, held, excess)
-            rows = may_change(cost, prices, labels, gap, 2 * reach * step, reach * width)
+            width = newton_step(cost, counts, prices, labels, gap, held, excess, step)
+            rows = may_change(cost, prices, labels, gap, step, 2 * reach, reach * width)
             solved = solve_active(cost, rows, counts, prices, labels, held, whole)
         if solved:
-            prices -= prices[np.argmax(counts)]  # small where most rows are: rounds best
+            small = prices[largest]  # where most rows are: rounds best
+            for c in range(C):
+                prices[c] -= small
             missing, rounding = duality_gap(cost, prices, labels)
             if everything and missing > tolerance:
                 prices_from(labels, cost, prices)
@@ -467,49 +682,39 @@ def solve(cost, counts, prices, labels, whole, tolerance, warm):
         status, gap = solve_from(prices, cost, counts, labels, whole, tolerance, False)
         if status == SOLVED:
             return status, gap
-    prices[:] = 0.0
-    levels = 0
-    while n >> 3 * (levels + 1) >= max(128, 4 * C):
-        levels += 1
-    for level in range(levels, 0, -1):
-        size = n >> 3 * level
-        sample = np.empty((size, C))
+    for c in range(C):
+        prices[c] = 0.0
+    level = 0
+    while n >> 3 * (level + 1) >= max(128, 4 * C):
+        level += 1
+    for fraction in range(level, 0, -1):
+        size = n >> 3 * fraction
+        sample, targets = np.empty((size, C)), np.empty(C, np.int64)
         for i in range(size):
             scramble = (i * 40503 % 65521) % (n // size)  # so that no order of the rows is in step
             for c in range(C):
                 sample[i, c] = cost[i * n // size + scramble, c]
-        targets = np.diff(np.append(0, np.rint(np.cumsum(counts) * (size / n)).astype(np.int64)))
-        own, gap, held = np.empty(size, np.int64), np.empty(size), np.empty(C, np.int64)
-        enough = max(few(C), np.sqrt(size) / 2)
-        if newton(sample, targets, prices, own, gap, held, whole, enough, 8) > enough:
+        total = before = 0
+        for c in range(C):
+            total += counts[c]
+            share = int(np.rint(total * (size / n)))
+            targets[c], before = share - before, share
+        own, gaps, held = np.empty(size, np.int64), np.empty(size), np.empty(C, np.int64)
+        enough = max(few(C), int(np.sqrt(size) / 2))
+        if newton(sample, targets, prices, own, gaps, held, whole, enough, 8) > enough:
             solve_from(prices, sample, targets, own, whole, tolerance, True)
     return solve_from(prices, cost, counts, labels, whole, tolerance, True)
 
 
-@compiled
-def objective(cost, labels):
-    """Compute the total cost of the labels, by a compensated sum over short blocks."""
-    n = len(labels)
-    total = lost = 0.0
-    for start in range(0, n, 64):
-        block = -lost
-        for j in range(start, min(start + 64, n)):
-            block += cost[j, labels[j]]
-        following = total + block
-        lost = (following - total) - block
-        total = following
-    return total
-
-
-@compiled
+@entry
 def solve_bags(cost, counts, offsets, prices, warm, labels, first, last, where, values):
-    """Solve bags first..last-1 in place.
+    """Solve bags first..last-1 in place; `cost` has their rows alone.
 
     Each gets (status, row, class) in `where` and (objective, gap, tolerance) in `values`.
     """
     for bag in range(first, last):
-        mine = slice(offsets[bag], offsets[bag + 1])
-        rows, own = cost[mine], labels[mine]
+        start, stop = offsets[bag] - offsets[first], offsets[bag + 1] - offsets[first]
+        rows, own = cost[start:stop], labels[offsets[bag] : offsets[bag + 1]]
         n, C = rows.shape
         status, row, c, magnitude, span, whole = survey(rows, counts[bag])
         whole &= span * C < 2.0**53  # below it no sum of costs along a path is rounded
@@ -518,16 +723,29 @@ def solve_bags(cost, counts, offsets, prices, warm, labels, first, last, where, 
         if status == SOLVED and span == INF:
             status, gap = UNCERTIFIED, INF
         if status == SOLVED and n > 0:
-            classes = np.flatnonzero(counts[bag])
-            part = prices[bag][classes]
-            near = warm and part.max() - part.min() <= 4 * C * span  # no optimal ones spread so far
-            given = counts[bag][classes], part, own, whole, tolerance, near
-            if len(classes) == C and magnitude <= 2 * span:
-                status, gap = solve(rows, *given)
-            else:
-                status, gap = solve(shifted(rows, classes), *given)
-                own[:] = classes[own]
-            prices[bag] = part.min() - 2 * span  # too low for any row to want an absent class
-            prices[bag][classes] = part
-        where[bag] = status, row, c
-        values[bag] = objective(rows, own) if status == SOLVED else INF, gap, tolerance
+            present = 0
+            for i in range(C):
+                present += counts[bag, i] > 0
+            classes, needed = np.empty(present, np.int64), np.empty(present, np.int64)
+            part = np.empty(present)
+            i, low, high = 0, INF, -INF
+            for k in range(C):
+                if counts[bag, k] > 0:
+                    classes[i], needed[i], part[i] = k, counts[bag, k], prices[bag, k]
+                    low, high = min(low, part[i]), max(high, part[i])
+                    i += 1
+            near = warm and high - low <= 4 * C * span  # no optimal prices spread so far
+            exact = rows if present == C and magnitude <= 2 * span else shifted(rows, classes)
+            status, gap = solve(exact, needed, part, own, whole, tolerance, near)
+            low = INF
+            for i in range(present):
+                low = min(low, part[i])
+            for k in range(C):
+                prices[bag, k] = low - 2 * span  # too low for any row to want an absent class
+            for i in range(present):
+                prices[bag, classes[i]] = part[i]
+            for j in range(n):
+                own[j] = classes[own[j]]
+        where[bag, 0], where[bag, 1], where[bag, 2] = status, row, c
+        values[bag, 0] = objective(rows, own) if status == SOLVED else INF
+        values[bag, 1], values[bag, 2] = gap, tolerance

@@ -45,7 +45,7 @@ from numpy.typing import ArrayLike, NDArray
 from apportion.bags.bags import Bags
 from apportion.config import MOST_THREADS
 from apportion.errors import DataError, RunError, must_be
-from apportion.labels.assign import assign
+from apportion.labels.assign import assign, compile_ahead
 from apportion.labels.linear import LINEAR_FITS
 from apportion.labels.start import checked_labels, first_labels
 from apportion.metrics import accuracy
@@ -254,6 +254,7 @@ class Leader:
             raise must_be("threads", rule, threads)
         if first_position < 0:
             raise must_be("first_position", "an integer ≥ 0", first_position)
+        compile_ahead(bags.n_classes)  # while the first epoch trains
         self.bags, self.eta, self.accumulate = bags, float(eta), accumulate
         self.unlikelihood: Callable[[Floats, Ints], Floats] = UNLIKELIHOODS[unlikelihood]
         self.seed, self.first_position, self.threads = seed, first_position, threads

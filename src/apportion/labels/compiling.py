@@ -1,0 +1,176 @@
+"""The solver before numba has compiled it: who waits, and who does not.
+
+numba keeps what it compiled beside the source, or in a folder of the user, and every later process
+loads it from there. Once per installation somebody has to compile. `compile_ahead` starts that in a
+process beside this one, as soon as it is clear that labels will be decided. Until it is done, small
+problems are solved by the same source, interpreted: the answers are the same to the last bit. Large
+ones wait: a lock in numba's folder keeps two processes from compiling the same.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any
+
+import numba
+import numpy as np
+from filelock import FileLock, Timeout
+
+__all__ = ["Solvers"]
+
+logger = logging.getLogger("apportion")
+
+INTERPRETED = 150_000  # costs that a process solves without compiling, at 1 to 12 µs each
+WORTH_COMPILING = 10_000  # costs; a script that solves fewer ends before the compiler does
+SECONDS = {"solve_two": 2, "solve_bags": 8}  # that compiling takes on a machine of today
+numbers, wholes = numba.float64[:, ::1], numba.int64[:, ::1]
+SIGNATURE = (
+    *(numbers, wholes, numba.int64[::1], numbers, numba.boolean),
+    *(numba.int64[::1], numba.int64, numba.int64, wholes, numbers),
+)
+
+Entry = Callable[..., None]
+
+
+class Solvers:
+    """The entries of the kernel, for two classes and for more, compiled or not.
+
+    Only `apportion.labels.assign` makes one: it is the kernel's one door.
+    """
+
+    def __init__(self, kernel: ModuleType) -> None:
+        self.kernel = kernel
+        self.lock = threading.Lock()
+        self.solved = 0  # costs, before there was a compiled solver
+        self.begun: tuple[str, ...] = ()  # what a process beside this one compiles
+
+    def of(self, n_classes: int, n_costs: int) -> Entry:
+        """Return what solves bags of so many classes, and so many costs in all.
+
+        It has been compiled, now or earlier, or it is interpreted, if that takes two seconds at
+        most.
+        """
+        (name,) = entry_names(n_classes)
+        entry: Any = getattr(self.kernel, name)
+        if _is_loaded(entry):
+            return entry  # type: ignore[no-any-return]
+        if not is_cached(entry):
+            with self.lock:
+                self.solved += n_costs
+                solved = self.solved
+            if solved > WORTH_COMPILING:
+                self.compile_ahead(n_classes)
+            if solved <= INTERPRETED:
+                return self.interpreted[name]
+            logger.warning("compiling the solver, once per installation: about %d s", SECONDS[name])
+        with _alone(entry):
+            entry.compile(SIGNATURE)  # or load it
+        return entry  # type: ignore[no-any-return]
+
+    def compile_ahead(self, n_classes: int | None = None) -> None:
+        """Start to compile beside this process, unless that has been done or begun.
+
+        Parameters
+        ----------
+        n_classes : int, optional
+            Of the labels to decide; by default both solvers are compiled, two classes first.
+        """
+        with self.lock:
+            missing = [
+                name
+                for name in entry_names(n_classes)
+                if name not in self.begun and not is_cached(getattr(self.kernel, name))
+            ]
+            if not missing or not _may_start_processes():
+                return
+            self.begun += (*missing,)
+        script = (
+            f"import sys; sys.path[:] = {sys.path!r}; from apportion.labels import assign; "
+            f"assign.SOLVERS.compile_here({missing!r})"
+        )
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-c", script],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
+            )
+        except OSError:  # then whoever needs it compiles it
+            return
+        threading.Thread(target=process.wait, daemon=True).start()  # or it would end as a zombie
+
+    def compile_here(self, names: list[str]) -> None:
+        """Compile into numba's cache, in this process, unless another one does already."""
+        for name in names:
+            entry: Any = getattr(self.kernel, name)
+            try:
+                with _alone(entry, timeout=0):
+                    entry.compile(SIGNATURE)
+            except Timeout:
+                return
+
+    @cached_property
+    def interpreted(self) -> dict[str, Entry]:
+        """The same functions as they are written, each calling the others."""
+        names = dict(vars(self.kernel))
+        for name, value in vars(self.kernel).items():
+            if hasattr(value, "py_func"):
+                names[name] = FunctionType(value.py_func.__code__, names, name)
+
+        def quiet(run: Entry) -> Entry:
+            def solve(*arguments: Any) -> None:
+                with np.errstate(all="ignore"):  # as compiled code is about 0 / 0 and infinities
+                    run(*arguments)
+
+            return solve
+
+        return {name: quiet(names[name]) for name in entry_names(None)}
+
+
+def entry_names(n_classes: int | None) -> tuple[str, ...]:
+    """Return the entries that solve bags of so many classes, or of any number."""
+    if n_classes is None:
+        return "solve_two", "solve_bags"
+    return ("solve_two" if n_classes == 2 else "solve_bags",)
+
+
+def is_cached(entry: Any) -> bool:
+    """Return whether an entry needs no compiling."""
+    return _is_loaded(entry) or entry._cache.load_overload(SIGNATURE, entry.targetctx) is not None
+
+
+def _is_loaded(entry: Any) -> bool:
+    return bool(getattr(entry, "signatures", True))  # plain functions of NUMBA_DISABLE_JIT are
+
+
+@contextmanager
+def _alone(entry: Any, timeout: float = -1) -> Iterator[None]:
+    """Hold the lock on numba's folder, if it can be had at all."""
+    lock = FileLock(Path(entry.stats.cache_path) / "apportion.lock", timeout=timeout)
+    try:
+        lock.acquire()
+    except (OSError, NotImplementedError) as error:
+        if isinstance(error, Timeout):
+            raise
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _may_start_processes() -> bool:
+    return (
+        multiprocessing.parent_process() is None
+        and not getattr(sys, "frozen", False)
+        and Path(sys.executable or "").stem.lower().startswith("python")
+    )
