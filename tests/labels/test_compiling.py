@@ -3,6 +3,7 @@
 import multiprocessing
 import subprocess
 import sys
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import numpy as np
@@ -115,11 +116,37 @@ assert compiled() == ["kernel.solve_two"] and not records
     in_a_fresh_cache(tmp_path, script)
 
 
+def test_many_small_problems_are_interpreted_while_somebody_compiles(monkeypatch):
+    """A short training ends before the compiler does; waiting for it would only delay it."""
+    solvers = compiling.Solvers(solving.SOLVERS.kernel)
+    monkeypatch.setattr(compiling, "_is_loaded", lambda entry: False)
+    monkeypatch.setattr(compiling, "is_cached", lambda entry: False)
+    waiting = []
+
+    def alone(entry):
+        waiting.append(entry)
+        return nullcontext()
+
+    monkeypatch.setattr(compiling, "_alone", alone)
+    running = [True]
+    process = SimpleNamespace(poll=lambda: None if running[0] else 1, wait=lambda: None)
+    monkeypatch.setattr(subprocess, "Popen", lambda *args, **kw: process)
+    most = compiling.INTERPRETED
+    for _ in range(5):
+        assert solvers.of(2, most) is solvers.interpreted["solve_two"]
+    assert not waiting
+    solvers.of(2, most + 1)  # takes too long
+    assert len(waiting) == 1
+    running[0] = False  # it was killed: nobody compiles
+    solvers.of(2, 1)
+    assert len(waiting) == 2
+
+
 def test_a_large_problem_compiles_once_among_processes_and_says_so(tmp_path):
     script = """
 found = large()
 assert kernel.solve_two.signatures
-assert records == ["compiling the solver, once per installation: about 2 s"]
+assert records == ["The solver is being compiled, once per installation: about 2 s."]
 large(300_000)
 assert len(records) == 1
 print(found.objective)

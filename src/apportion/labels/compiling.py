@@ -29,7 +29,7 @@ __all__ = ["Solvers"]
 
 logger = logging.getLogger("apportion")
 
-INTERPRETED = 150_000  # costs that a process solves without compiling, at 1 to 12 µs each
+INTERPRETED = 100_000  # costs that need not be compiled for, at 1 to 12 µs each
 WORTH_COMPILING = 10_000  # costs; a script that solves fewer ends before the compiler does
 SECONDS = {"solve_two": 2, "solve_bags": 8}  # that compiling takes on a machine of today
 numbers, wholes = numba.float64[:, ::1], numba.int64[:, ::1]
@@ -52,12 +52,13 @@ class Solvers:
         self.lock = threading.Lock()
         self.solved = 0  # costs, before there was a compiled solver
         self.begun: tuple[str, ...] = ()  # what a process beside this one compiles
+        self.beside: list[subprocess.Popen[bytes]] = []
 
     def of(self, n_classes: int, n_costs: int) -> Entry:
         """Return what solves bags of so many classes, and so many costs in all.
 
-        It has been compiled, now or earlier, or it is interpreted, if that takes two seconds at
-        most.
+        It has been compiled, now or earlier. Or it is interpreted: while another process compiles,
+        if that takes a second or so, and in one that solves no more than a little in all.
         """
         (name,) = entry_names(n_classes)
         entry: Any = getattr(self.kernel, name)
@@ -69,9 +70,10 @@ class Solvers:
                 solved = self.solved
             if solved > WORTH_COMPILING:
                 self.compile_ahead(n_classes)
-            if solved <= INTERPRETED:
+            if (n_costs if self._is_compiling() else solved) <= INTERPRETED:
                 return self.interpreted[name]
-            logger.warning("compiling the solver, once per installation: about %d s", SECONDS[name])
+            told = "The solver is being compiled, once per installation: about %d s."
+            logger.warning(told, SECONDS[name])
         with _alone(entry):
             entry.compile(SIGNATURE)  # or load it
         return entry  # type: ignore[no-any-return]
@@ -107,7 +109,12 @@ class Solvers:
             )
         except OSError:  # then whoever needs it compiles it
             return
+        self.beside.append(process)
         threading.Thread(target=process.wait, daemon=True).start()  # or it would end as a zombie
+        logger.info("The solver is compiled beside, once per installation; until then it is slow.")
+
+    def _is_compiling(self) -> bool:
+        return any(process.poll() is None for process in self.beside)
 
     def compile_here(self, names: list[str]) -> None:
         """Compile into numba's cache, in this process, unless another one does already."""
