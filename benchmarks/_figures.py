@@ -116,7 +116,8 @@ def small_steps(tree: Tree, quick: bool) -> Values:
 def grid(tree: Tree, quick: bool) -> Values:
     """32 fits by eight workers, over the time that two workers take."""
     fits, workers = (4, [3, 2]) if quick else (32, [8, 2])
-    return tree.probe("grid", fits=fits, epochs=10, workers=workers)
+    settings: dict[str, Any] = {"fits": fits, "epochs": 10, "workers": workers}
+    return _joined(tree.probe("grid", **settings, by_joblib=way) for way in (False, True))
 
 
 def threads(tree: Tree, quick: bool) -> Values:
@@ -177,7 +178,7 @@ FIGURES = {
     "one-row": Figure(one_row, 3),
     "small-fit": Figure(small_fit, 3),
     "small-steps": Figure(small_steps, 3),
-    "grid": Figure(grid, 2),
+    "grid": Figure(grid, 1),
     "threads": Figure(threads, 1),
     "streaming": Figure(streaming, 2),
     "solver": Figure(solver, 3),

@@ -17,6 +17,10 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -238,17 +242,34 @@ def one_of_a_grid(given: tuple[Any, Any, Any], epochs: int, seed: int) -> None:
     LLPClassifier("fpl", epochs=epochs, random_state=seed, verbose=False).fit(x, truth, bags=bag)
 
 
-def grid(fits: int, epochs: int, workers: list[int]) -> Values:
+def worker_is_ready(given: tuple[Any, Any, Any], folder: str, n: int) -> None:
+    """Fit once, and wait until n workers have: so each of them does, and all are there."""
+    one_of_a_grid(given, 2, 0)
+    Path(folder, str(os.getpid())).touch()
+    until = time.monotonic() + 120
+    while len(list(Path(folder).iterdir())) < n and time.monotonic() < until:
+        time.sleep(0.01)
+
+
+def grid(fits: int, epochs: int, workers: list[int], by_joblib: bool) -> Values:
     """Fits by many workers, which are already there, over the time that two take."""
     from joblib import Parallel, delayed
 
     given, took = table(1800, 64, 10, 30), []
     for n in workers:
-        with Parallel(n) as parallel:
-            parallel(delayed(one_of_a_grid)(given, 2, seed) for seed in range(4 * n))
-            call = [delayed(one_of_a_grid)(given, epochs, seed) for seed in range(fits)]
-            took.append(seconds(parallel, call))
-    what = f"{fits} fits of 1,800 × 64 by {workers[0]} workers"
+        with TemporaryDirectory() as folder:
+            if by_joblib:
+                with Parallel(n, batch_size=1) as parallel:
+                    parallel(delayed(worker_is_ready)(given, folder, n) for _ in range(n))
+                    call = [delayed(one_of_a_grid)(given, epochs, seed) for seed in range(fits)]
+                    took.append(seconds(parallel, call))
+                continue
+            with ProcessPoolExecutor(n, get_context("spawn")) as pool:
+                list(pool.map(worker_is_ready, [given] * n, [folder] * n, [n] * n))
+                each = [given] * fits, [epochs] * fits, range(fits)
+                took.append(seconds(lambda *each: list(pool.map(one_of_a_grid, *each)), *each))
+    whose = "workers of joblib" if by_joblib else "workers"
+    what = f"{fits} fits of 1,800 × 64 by {workers[0]} {whose}"
     return {what: [took[0], "s"], f"{what} ÷ by {workers[1]}": [took[0] / took[1], "×"]}
 
 

@@ -29,7 +29,7 @@ __all__ = ["Solvers"]
 
 logger = logging.getLogger("apportion")
 
-INTERPRETED = 100_000  # costs that need not be compiled for, at 1 to 12 µs each
+INTERPRETED = 300_000  # costs that need not be compiled for: most take 3 or 4 µs each, the worst 12
 WORTH_COMPILING = 10_000  # costs; a script that solves fewer ends before the compiler does
 SECONDS = {"solve_two": 2, "solve_bags": 8}  # that compiling takes on a machine of today
 numbers, wholes = numba.float64[:, ::1], numba.int64[:, ::1]
