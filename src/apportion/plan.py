@@ -263,7 +263,8 @@ def threads_for(train: Bags, per_step: int) -> Choice:
     most, idle = min(worth, cores), cores if cores == 1 else idle_cores()
     reason = f"{step} are worth {worth}"
     if idle < most:
-        return Choice(idle, f"{reason}, but {idle} of {count(cores, 'core')} is idle")
+        verb = "is" if idle == 1 else "are"
+        return Choice(idle, f"{reason}, but {idle} of {count(cores, 'core')} {verb} idle")
     return Choice(most, reason if most == worth else f"{reason}, on {count(cores, 'core')}")
 
 

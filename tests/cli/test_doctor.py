@@ -126,15 +126,6 @@ def test_doctor_calls_wrong_labels_broken(monkeypatch):
     assert "[0, 0, 1]" in found["assign"].found
 
 
-def test_doctor_tells_where_the_cache_could_go(monkeypatch):
-    def assign(cost, counts):
-        raise RuntimeError("cannot cache function 'scan': no locator available for file 'x.py'")
-
-    found = solver(monkeypatch, assign)
-    assert found["kernel cache"].state == "broken"
-    assert "NUMBA_CACHE_DIR" in found["kernel cache"].remedy
-
-
 def test_doctor_survives_a_solver_that_does_not_run(monkeypatch):
     def assign(cost, counts):
         raise RuntimeError("no such target")

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from filelock import FileLock, Timeout
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -176,3 +177,74 @@ def test_nothing_is_started_where_nothing_could_be(monkeypatch):
 
     monkeypatch.setattr(subprocess, "Popen", refused)
     solvers.compile_ahead()  # whoever needs it compiles it
+
+
+# ------------------------------------------------------------------------ what may be in the way
+
+
+def test_threads_may_be_the_first_together():
+    """numba's registries are filled by the first to ask, which others must not see half done."""
+    script = """
+import sys, threading
+import numpy as np
+from apportion.labels.assign import assign
+sys.setswitchinterval(1e-6)
+start, found = threading.Barrier(16), []
+def first():
+    cost = np.random.default_rng(0).normal(size=(40, 2))
+    start.wait()
+    found.append(assign(cost, [20, 20]).labels.tolist())
+threads = [threading.Thread(target=first) for _ in range(16)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+assert len(found) == 16 and all(labels == found[0] for labels in found)
+"""
+    for _ in range(4):
+        run_python(script)
+
+
+def test_a_damaged_cache_is_compiled_again(tmp_path):
+    in_a_fresh_cache(tmp_path, "large()")
+    damage = """
+for file in folder.rglob("*.nbc"): file.write_bytes(file.read_bytes()[:1000])
+assert compiled()
+found = large()
+assert kernel.solve_two.signatures
+"""
+    in_a_fresh_cache(tmp_path, damage)
+    in_a_fresh_cache(tmp_path, "large(); assert kernel.solve_two.stats.cache_hits")
+
+
+def test_where_no_folder_is_writable_every_process_compiles(monkeypatch):
+    kernel = solving.SOLVERS.kernel
+    plain = kernel.plain
+
+    def refusing(**options):
+        if options.get("cache"):
+            raise RuntimeError("cannot cache function 'f': no locator available for file 'x.py'")
+        return plain(**options)
+
+    def f(x):
+        return x + 1
+
+    monkeypatch.setattr(kernel, "plain", refusing)
+    entry = kernel.entry(f)
+    assert entry(1) == 2
+    assert entry.stats.cache_path is None
+    with compiling._alone(entry):
+        pass
+    fresh = kernel.entry(lambda x: x)
+    assert not compiling.is_cached(fresh)
+    solvers = compiling.Solvers(SimpleNamespace(solve_two=fresh))  # type: ignore[arg-type]
+    monkeypatch.setattr(subprocess, "Popen", None)  # nothing is started
+    solvers.compile_ahead(2)
+
+
+def test_nobody_waits_for_ever(monkeypatch, tmp_path):
+    monkeypatch.setitem(compiling.SECONDS, "solve_two", 0.01)
+    entry = SimpleNamespace(stats=SimpleNamespace(cache_path=tmp_path), __name__="solve_two")
+    with FileLock(tmp_path / "apportion-solve_two.lock"):
+        with compiling._alone(entry):  # after a while, without it
+            pass
+        with pytest.raises(Timeout), compiling._alone(entry, timeout=0):
+            pass

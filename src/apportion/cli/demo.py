@@ -81,12 +81,12 @@ def show(console: Console, out: Path, seeds: int = 3) -> None:
     from rich.progress import Progress
     from rich.table import Table
 
-    from apportion.labels.assign import assign
+    from apportion.labels.assign import compile_ahead
     from apportion.report.build import write_report
     from apportion.runs.run import Run
     from apportion.study.demo import Trial, trial, verdict
 
-    assign(np.zeros((2, 2), np.float32), [1, 1])  # compiles, outside the time of any method
+    compile_ahead(10, wait=True)  # outside the time of any method
     found: dict[str, list[Trial]] = {method: [] for method in SHOWN}
     with Progress(console=console, transient=True) as progress:
         task = progress.add_task("", total=seeds * len(SHOWN))

@@ -173,17 +173,20 @@ def assign(
     return Assignment(labels, found, *values.T)
 
 
-def compile_ahead(n_classes: int | None = None) -> None:
+def compile_ahead(n_classes: int | None = None, *, wait: bool = False) -> None:
     """Start to compile the solver in a process beside this one, if it never was on this machine.
 
     Call it as soon as it is clear that labels will be decided; it returns at once. A `Leader` does.
+    Nothing depends on it but how long the first decisions take.
 
     Parameters
     ----------
     n_classes : int, optional
         Of the labels to decide. By default the solvers of two classes and of more are compiled.
+    wait : bool
+        Whether to compile in this process and return when it is done, before times are measured.
     """
-    SOLVERS.compile_ahead(n_classes)
+    (SOLVERS.compile_now if wait else SOLVERS.compile_ahead)(n_classes)
 
 
 def likeliest_labels(confidence: NDArray[Any], bags: Bags) -> NDArray[np.int64]:

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
+import os
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -24,6 +25,7 @@ from typing import Any
 import numba
 import numpy as np
 from filelock import FileLock, Timeout
+from numba.core.compiler_lock import global_compiler_lock
 
 __all__ = ["Solvers"]
 
@@ -32,6 +34,7 @@ logger = logging.getLogger("apportion")
 INTERPRETED = 300_000  # costs that need not be compiled for: most take 3 or 4 µs each, the worst 12
 WORTH_COMPILING = 10_000  # costs; a script that solves fewer ends before the compiler does
 SECONDS = {"solve_two": 2, "solve_bags": 8}  # that compiling takes on a machine of today
+PATIENCE = 8  # times as long is waited for another process
 numbers, wholes = numba.float64[:, ::1], numba.int64[:, ::1]
 SIGNATURE = (
     *(numbers, wholes, numba.int64[::1], numbers, numba.boolean),
@@ -53,6 +56,7 @@ class Solvers:
         self.solved = 0  # costs, before there was a compiled solver
         self.begun: tuple[str, ...] = ()  # what a process beside this one compiles
         self.beside: list[subprocess.Popen[bytes]] = []
+        self.told = False
 
     def of(self, n_classes: int, n_costs: int) -> Entry:
         """Return what solves bags of so many classes, and so many costs in all.
@@ -67,16 +71,34 @@ class Solvers:
         if not is_cached(entry):
             with self.lock:
                 self.solved += n_costs
-                solved = self.solved
-            if solved > WORTH_COMPILING:
+                solved, small = self.solved, n_costs <= INTERPRETED
+            if small and solved > WORTH_COMPILING:
                 self.compile_ahead(n_classes)
-            if (n_costs if self._is_compiling() else solved) <= INTERPRETED:
+            if small and (solved <= INTERPRETED or self._is_compiling()):
                 return self.interpreted[name]
-            told = "The solver is being compiled, once per installation: about %d s."
-            logger.warning(told, SECONDS[name])
-        with _alone(entry):
-            entry.compile(SIGNATURE)  # or load it
+            self._tell(name)
+        self.compile_now(n_classes)
         return entry  # type: ignore[no-any-return]
+
+    def _tell(self, name: str) -> None:
+        with self.lock:
+            told, self.told = self.told, True
+        if not told:
+            words = "The solver is being compiled, once per installation: about %d s."
+            logger.warning(words, SECONDS[name])
+
+    def compile_now(self, n_classes: int | None = None) -> None:
+        """Compile, or wait for who does, or load what was compiled."""
+        for name in entry_names(n_classes):
+            entry: Any = getattr(self.kernel, name)
+            if _is_loaded(entry):
+                continue
+            try:
+                with _alone(entry):
+                    entry.compile(SIGNATURE)
+            except OSError:  # it could not be kept
+                if not _is_loaded(entry):
+                    raise
 
     def compile_ahead(self, n_classes: int | None = None) -> None:
         """Start to compile beside this process, unless that has been done or begun.
@@ -87,16 +109,14 @@ class Solvers:
             Of the labels to decide; by default both solvers are compiled, two classes first.
         """
         with self.lock:
-            missing = [
-                name
-                for name in entry_names(n_classes)
-                if name not in self.begun and not is_cached(getattr(self.kernel, name))
-            ]
+            missing = [name for name in entry_names(n_classes) if self._is_missing(name)]
             if not missing or not _may_start_processes():
                 return
             self.begun += (*missing,)
+        here = Path(__file__).parents[2]  # the apportion that is running, before any other
+        path = [str(here), *(os.path.abspath(p) for p in sys.path if p and isinstance(p, str))]  # noqa: PTH100
         script = (
-            f"import sys; sys.path[:] = {sys.path!r}; from apportion.labels import assign; "
+            f"import sys; sys.path[:] = {path!r}; from apportion.labels import assign; "
             f"assign.SOLVERS.compile_here({missing!r})"
         )
         try:
@@ -113,6 +133,12 @@ class Solvers:
         threading.Thread(target=process.wait, daemon=True).start()  # or it would end as a zombie
         logger.info("The solver is compiled beside, once per installation; until then it is slow.")
 
+    def _is_missing(self, name: str) -> bool:
+        entry: Any = getattr(self.kernel, name)
+        if name in self.begun or is_cached(entry):
+            return False
+        return entry.stats.cache_path is not None  # or another process would compile in vain
+
     def _is_compiling(self) -> bool:
         return any(process.poll() is None for process in self.beside)
 
@@ -120,11 +146,8 @@ class Solvers:
         """Compile into numba's cache, in this process, unless another one does already."""
         for name in names:
             entry: Any = getattr(self.kernel, name)
-            try:
-                with _alone(entry, timeout=0):
-                    entry.compile(SIGNATURE)
-            except Timeout:
-                return
+            with suppress(Timeout), _alone(entry, timeout=0):
+                entry.compile(SIGNATURE)
 
     @cached_property
     def interpreted(self) -> dict[str, Entry]:
@@ -153,7 +176,15 @@ def entry_names(n_classes: int | None) -> tuple[str, ...]:
 
 def is_cached(entry: Any) -> bool:
     """Return whether an entry needs no compiling."""
-    return _is_loaded(entry) or entry._cache.load_overload(SIGNATURE, entry.targetctx) is not None
+    if _is_loaded(entry):
+        return True
+    with global_compiler_lock:  # numba's own: other threads may be compiling
+        try:
+            return entry._cache.load_overload(SIGNATURE, entry.targetctx) is not None
+        except Exception:  # noqa: BLE001 (whatever reading a damaged file raises)
+            with suppress(OSError):
+                entry._cache.flush()
+            return False
 
 
 def _is_loaded(entry: Any) -> bool:
@@ -161,13 +192,20 @@ def _is_loaded(entry: Any) -> bool:
 
 
 @contextmanager
-def _alone(entry: Any, timeout: float = -1) -> Iterator[None]:
-    """Hold the lock on numba's folder, if it can be had at all."""
-    lock = FileLock(Path(entry.stats.cache_path) / "apportion.lock", timeout=timeout)
+def _alone(entry: Any, timeout: float | None = None) -> Iterator[None]:
+    """Hold the lock on an entry in numba's folder, if it can be had; two compilers do no harm.
+
+    By default, wait for who holds it several times as long as compiling takes, and go on without.
+    """
+    folder, name = entry.stats.cache_path, entry.__name__
+    if folder is None:
+        yield
+        return
+    lock = FileLock(Path(folder) / f"apportion-{name}.lock")
     try:
-        lock.acquire()
+        lock.acquire(timeout=PATIENCE * SECONDS[name] if timeout is None else timeout)
     except (OSError, NotImplementedError) as error:
-        if isinstance(error, Timeout):
+        if isinstance(error, Timeout) and timeout is not None:
             raise
     try:
         yield

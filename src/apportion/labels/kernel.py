@@ -45,9 +45,17 @@ EPS = np.finfo(np.float64).eps
 SOLVED, BAD_COUNTS, BAD_NUMBER, NO_CLASS, INFEASIBLE, UNCERTIFIED = range(6)
 
 plain = partial(njit, nogil=True, error_model="numpy")
-compiled, entry = plain(), plain(cache=True)
+compiled = plain()
 in_any_order = plain(fastmath={"reassoc"})  # for sums whose rounding does not matter
 without_nan = plain(fastmath={"nnan", "nsz"})  # for several numbers at a time, none of them NaN
+
+
+def entry(function):
+    """Compile, and keep what was compiled for later processes, if there is a folder for it."""
+    try:
+        return plain(cache=True)(function)
+    except RuntimeError:  # none is writable
+        return compiled(function)
 
 
 # -- What the costs look like ---------------------------------------------------------------------
