@@ -89,7 +89,7 @@ def survey(cost, counts):
         return BAD_COUNTS, 0, 0, magnitude, span, whole
     for j in range(n):
         low, high, total = INF, -INF, 0.0
-        if C < 8:  # too short a row for several numbers at a time
+        if C < 16:  # too short a row for several numbers at a time
             for c in range(C):
                 v = cost[j, c]
                 low, high, total = min(low, v), max(high, v), total + v
