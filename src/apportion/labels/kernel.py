@@ -148,10 +148,14 @@ def objective(cost, labels):
 @compiled
 def ranked(values, n, rank):
     """Return the value that `rank` of the first n values precede; changes their order."""
-    low, high = 0, n
+    low, high, seed = 0, n, 1043618065
     while True:
-        a, b, c = values[low], values[(low + high) // 2], values[high - 1]
-        pivot = max(min(a, b), min(max(a, b), c))
+        second = seed * 16807 % 2147483647  # at random: values in some order must not take n² steps
+        third = second * 16807 % 2147483647
+        a = values[low + (seed * (high - low) >> 31)]
+        b = values[low + (second * (high - low) >> 31)]
+        c = values[low + (third * (high - low) >> 31)]
+        pivot, seed = max(min(a, b), min(max(a, b), c)), third * 16807 % 2147483647
         middle = low  # no branch depends on a value: half of them would be mispredicted
         for i in range(low, high):
             v = values[i]
