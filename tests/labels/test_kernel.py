@@ -1,6 +1,7 @@
 """The compiled half of `assign`, function by function, against numpy and exact fractions."""
 
 import math
+import time
 from fractions import Fraction
 from pathlib import Path
 
@@ -26,7 +27,7 @@ PROBLEMS = st.builds(
     st.integers(0, 2**32),
     st.sampled_from(["gaussian", "small integers", "near ties", "forbidden", "chain"]),
     st.integers(1, 30),
-    st.integers(2, 6),
+    st.integers(2, 6) | st.just(17),
 )
 
 # ----------------------------------------------------------------------------- function by function
@@ -148,6 +149,24 @@ def test_the_value_at_a_rank_is_that_of_sorting(n, kind):
         assert kernel.threshold(values, rank) == wanted[rank]
         assert kernel.ranked(values.copy(), n, rank) == wanted[rank]
     assert np.array_equal(values, before)
+
+
+@pytest.mark.parametrize("kind", ["falling", "hill", "valley", "folded"])
+def test_no_order_of_the_values_makes_a_rank_slow(kind):
+    n = 2**18
+    i = np.arange(n, dtype=float)
+    values = {
+        "falling": n - i,
+        "hill": np.minimum(i, n - i),
+        "valley": np.maximum(i, n - i),
+        "folded": np.where(i % 2, i, n - i),
+    }[kind]
+    wanted = np.sort(values)
+    kernel.ranked(values[:9].copy(), 9, 4)  # compile
+    began = time.process_time()
+    for rank in (0, n // 3, n // 2, n - 1):
+        assert kernel.ranked(values.copy(), n, rank) == wanted[rank]
+    assert time.process_time() - began < 1  # n² steps take many
 
 
 def test_the_objective_loses_nothing_to_rounding():

@@ -97,7 +97,7 @@ def survey(cost, counts):
         return BAD_COUNTS, 0, 0, magnitude, span, whole
     for j in range(n):
         low, high, total = INF, -INF, 0.0
-        if C < 8:  # too short a row for several numbers at a time
+        if C < 16:  # too short a row for several numbers at a time
             for c in range(C):
                 v = cost[j, c]
                 low, high, total = min(low, v), max(high, v), total + v
@@ -156,29 +156,31 @@ def objective(cost, labels):
 @compiled
 def ranked(values, n, rank):
     """Return the value that `rank` of the first n values precede; changes their order."""
-    low, high = 0, n - 1
-    while low < high:
-        a, b, c = values[low], values[(low + high) // 2], values[high]
-        pivot = max(min(a, b), min(max(a, b), c))
-        i, j = low, high
-        while i <= j:
-            while values[i] < pivot:
-                i += 1
-            while values[j] > pivot:
-                j -= 1
-            if i <= j:
-                v = values[i]
-                values[i] = values[j]
-                values[j] = v
-                i += 1
-                j -= 1
-        if rank <= j:
-            high = j
-        elif rank >= i:
-            low = i
-        else:
+    low, high, seed = 0, n, 1043618065
+    while True:
+        second = seed * 16807 % 2147483647  # at random: values in some order must not take n² steps
+        third = second * 16807 % 2147483647
+        a = values[low + (seed * (high - low) >> 31)]
+        b = values[low + (second * (high - low) >> 31)]
+        c = values[low + (third * (high - low) >> 31)]
+        pivot, seed = max(min(a, b), min(max(a, b), c)), third * 16807 % 2147483647
+        middle = low  # no branch depends on a value: half of them would be mispredicted
+        for i in range(low, high):
+            v = values[i]
+            values[i] = values[middle]
+            values[middle] = v
+            middle += v < pivot
+        if rank < middle:
+            high = middle
+            continue
+        low = middle
+        for i in range(middle, high):
+            v = values[i]
+            values[i] = values[low]
+            values[low] = v
+            low += v == pivot
+        if rank < low:
             return pivot
-    return values[rank]
 
 
 # -- Two classes ----------------------------------------------------------------------------------
@@ -310,9 +312,9 @@ def gap_at_rank(gap, rank):
     """Estimate from a sample the gap that about `rank` rows, or a few more, do not exceed."""
     n = len(gap)
     size = min(n, 128 + n // 256)
-    sample = np.empty(size)
+    sample, apart = np.empty(size), n / size
     for i in range(size):
-        sample[i] = gap[i * n // size]
+        sample[i] = gap[int(i * apart)]
     # Two more: at optimal prices the gaps of a few rows are rounding errors.
     return ranked(sample, size, min(int(rank * size / n) + 2, size - 1))
 
@@ -327,12 +329,13 @@ def edges_within(width, cost, prices, labels, gap):
         m += gap[j] <= width
     for i in range(m):
         j = edges[i, 0]
+        own = labels[j]
         second, runner_up = INF, 0
         for c in range(C):
-            v = INF if c == labels[j] else cost[j, c] - prices[c]
+            v = cost[j, c] - prices[c] + (INF if c == own else 0.0)  # without a branch
             runner_up = c if v < second else runner_up
             second = min(second, v)
-        edges[i, 0], edges[i, 1] = labels[j], runner_up
+        edges[i, 0], edges[i, 1] = own, runner_up
     return edges[:m]
 
 
@@ -700,8 +703,9 @@ def solve(cost, counts, prices, labels, whole, tolerance, warm):
         sample, targets = np.empty((size, C)), np.empty(C, np.int64)
         for i in range(size):
             scramble = (i * 40503 % 65521) % (n // size)  # so that no order of the rows is in step
+            j = i * n // size + scramble
             for c in range(C):
-                sample[i, c] = cost[i * n // size + scramble, c]
+                sample[i, c] = cost[j, c]
         total = before = 0
         for c in range(C):
             total += counts[c]
