@@ -188,7 +188,7 @@ def is_cached(entry: Any) -> bool:
 
 
 def _is_loaded(entry: Any) -> bool:
-    return bool(getattr(entry, "signatures", True))  # plain functions of NUMBA_DISABLE_JIT are
+    return bool(getattr(entry, "overloads", True))  # plain functions of NUMBA_DISABLE_JIT are
 
 
 @contextmanager
