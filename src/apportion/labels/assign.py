@@ -144,12 +144,13 @@ def assign(
     solve_bags = SOLVERS.of(cost.shape[1], cost.size)
 
     def solve(first: int, last: int) -> None:
-        # float32 is widened a few bags at a time, rather than compiled for as well.
-        rows = cost[offsets[first] : offsets[last]].astype(np.float64, copy=False)
+        rows = cost if n_bags == 1 else cost[offsets[first] : offsets[last]]
+        if rows.dtype != np.float64:  # widened a few bags at a time, rather than compiled for
+            rows = rows.astype(np.float64)
         warm = prices is not None
         solve_bags(rows, counts, offsets, found, warm, labels, first, last, where, values)
 
-    if n_bags == 1 or threads == 1 or cost.size < WORTH_A_THREAD:
+    if n_bags == 1 or cost.size < WORTH_A_THREAD:
         solve(0, n_bags)
     else:
         workers = threads or available_cores()
@@ -162,11 +163,15 @@ def assign(
             for first, last in left:
                 solve(first, last)
 
-        with ThreadPoolExecutor(workers) as pool:
-            for worker in [pool.submit(work) for _ in range(workers)]:
-                worker.result()
+        if workers == 1:
+            work()
+        else:
+            with ThreadPoolExecutor(workers) as pool:
+                for worker in [pool.submit(work) for _ in range(workers)]:
+                    worker.result()
 
-    if where[:, 0].max(initial=kernel.SOLVED) != kernel.SOLVED:
+    status = where[0, 0] if n_bags == 1 else where[:, 0].max(initial=kernel.SOLVED)
+    if status != kernel.SOLVED:
         raise _failure(cost, counts, offsets, where, values, one_bag)
     if one_bag:
         return Assignment(labels, found[0], *values[0].tolist())
