@@ -42,7 +42,7 @@ __all__ = ["Assignment", "assign", "compile_ahead", "likeliest_labels"]
 
 TOO_LARGE = 2**53  # for an integer: float64 does not have all of them from here on
 SOLVERS = Solvers(kernel)
-WORTH_A_THREAD = 20_000  # costs; with fewer, starting threads takes longer than solving
+WORTH_A_THREAD = 100_000  # costs; with fewer, starting threads takes longer than solving
 
 
 @dataclass(frozen=True, eq=False)
