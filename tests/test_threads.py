@@ -68,5 +68,5 @@ def test_a_real_program_beside_us_is_seen():
 
 
 def test_larger_steps_are_worth_more_threads():
-    worth = [threads_worth(n) for n in (0, 4_999, 9_999, 10_000, 10**9)]
-    assert worth == [1, 1, 1, 2, threads.MOST]
+    worth = [threads_worth(n) for n in (0, 19_999, 20_000, 25_000, 10**9)]
+    assert worth == [1, 1, 4, 5, threads.MOST]

@@ -16,7 +16,8 @@ from pathlib import Path
 
 __all__ = ["available_cores", "idle_cores", "threads_worth"]
 
-LEAST = 5_000  # numbers of a table's step per thread: with fewer, a second thread brings nothing
+WORTH_SHARING = 20_000  # numbers in a step of a table: a second thread slows down smaller ones
+LEAST = 5_000  # numbers per thread
 MOST = 8  # threads that share the step of a table
 SAMPLES, APART = 5, 0.004  # looks at what else is running, and the seconds between them
 
@@ -57,7 +58,7 @@ def threads_worth(numbers: int) -> int:
     >>> threads_worth(128 * 20), threads_worth(1024 * 20), threads_worth(16_384 * 20)
     (1, 4, 8)
     """
-    return max(1, min(numbers // LEAST, MOST))
+    return 1 if numbers < WORTH_SHARING else min(numbers // LEAST, MOST)
 
 
 def _running_beside_us() -> int:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
 from apportion.errors import AssignmentError
+from apportion.labels import assign as solving
 from apportion.labels import kernel
 from apportion.labels.assign import Assignment, assign
 from tests.labels.problems import (
@@ -218,9 +219,9 @@ def test_bags_together_are_as_alone(sizes, C, seed, dtype):
 
 
 @pytest.mark.parametrize("threads", [None, 1, 2, 5, 64])
-def test_threads_change_nothing(threads):
+def test_threads_change_nothing(threads, monkeypatch):
+    monkeypatch.setattr(solving, "WORTH_A_THREAD", 0)
     cost, counts, offsets = many_bags(1)
-    assert cost.size > 40_000
     for prices in (None, np.random.default_rng(1).normal(size=counts.shape)):
         result = assign(cost, counts, offsets, prices=prices, threads=threads)
         assert_as_alone(result, cost, counts, offsets, prices)
@@ -228,6 +229,7 @@ def test_threads_change_nothing(threads):
 
 @pytest.mark.parametrize("threads", [2, 5, 64])
 def test_many_bags_are_each_solved_once_in_any_thread(threads, monkeypatch):
+    monkeypatch.setattr(solving, "WORTH_A_THREAD", 0)
     cost, counts, offsets = bags(3, [7] * 1500, 4)
     alone = assign(cost, counts, offsets, threads=1)
     solve, taken = kernel.solve_bags, list[range]()
@@ -251,6 +253,7 @@ def test_many_bags_are_each_solved_once_in_any_thread(threads, monkeypatch):
 
 @pytest.mark.parametrize("broken", [0, 11, 1499])
 def test_an_error_in_a_thread_comes_out(broken, monkeypatch):
+    monkeypatch.setattr(solving, "WORTH_A_THREAD", 0)
     problem, solve = bags(3, [7] * 1500, 4), kernel.solve_bags
 
     def breaks(*arguments: Any) -> None:
@@ -264,7 +267,8 @@ def test_an_error_in_a_thread_comes_out(broken, monkeypatch):
             assign(*problem, threads=threads)
 
 
-def test_calls_from_many_threads_at_once():
+def test_calls_from_many_threads_at_once(monkeypatch):
+    monkeypatch.setattr(solving, "WORTH_A_THREAD", 0)
     problems = [many_bags(seed) for seed in range(4)]
     expected = [assign(*problem, threads=1) for problem in problems]
     with ThreadPoolExecutor(6) as pool:
@@ -277,8 +281,8 @@ def test_calls_from_many_threads_at_once():
 FORK = """
 import multiprocessing, numpy as np
 from apportion.labels.assign import assign
-cost = np.random.default_rng(0).normal(size=(20_000, 3))
-problem = cost, np.full((20, 3), [300, 300, 400]), np.arange(0, 20_001, 1000)
+cost = np.random.default_rng(0).normal(size=(40_000, 3))  # so many that threads are started
+problem = cost, np.full((40, 3), [300, 300, 400]), np.arange(0, 40_001, 1000)
 expected = assign(*problem, threads=4)
 with multiprocessing.get_context("fork").Pool(2) as pool:
     for result in pool.starmap_async(assign, [problem] * 2).get(timeout=60):
@@ -451,7 +455,8 @@ def test_errors_name_the_bag_the_number_and_the_remedy(cost, counts, options, me
         assign(cost, counts, **options)
 
 
-def test_the_first_bag_that_fails_is_named_whatever_the_threads():
+def test_the_first_bag_that_fails_is_named_whatever_the_threads(monkeypatch):
+    monkeypatch.setattr(solving, "WORTH_A_THREAD", 0)
     cost, counts, offsets = many_bags(4)
     row = offsets[20] + 5
     cost[offsets[30], 2] = cost[row, 1] = NAN
