@@ -34,13 +34,13 @@ class Figure:
 
 def first_assign(tree: Tree, quick: bool) -> Values:
     """From the start of a process to the first decision, with nothing compiled."""
-    cases = [(1000, 2)] if quick else [(4096, 10), (1000, 2)]
+    cases = [(1000, 2)] if quick else [(100_000, 10), (4096, 10), (1000, 2)]
     return _joined(tree.probe("first_assign", cold=True, n=n, classes=c) for n, c in cases)
 
 
 def first_fit(tree: Tree, quick: bool) -> Values:
     """How long the first decision of `fit` takes, with nothing compiled, and the first epoch."""
-    cases = [(1797, 64, 10, 30), (10_000, 20, 2, 50)][quick:]
+    cases = [(50_000, 20, 10, 50), (1797, 64, 10, 30), (10_000, 20, 2, 50)][2 * quick :]
     names = ("n", "columns", "classes", "size")
     return _joined(
         tree.probe("first_fit", cold=True, **dict(zip(names, case, strict=True))) for case in cases

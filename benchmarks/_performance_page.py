@@ -6,7 +6,7 @@ from typing import Any
 
 NOTHING = "*No line is recorded yet.*"
 TREES = ("before", "now")
-PEER = "4,096 × 10"  # whose line README.md has
+PEER = "1,024 × 10"  # whose line README.md has
 # The titles of the tables, with the figures that each holds.
 TITLES = {
     "The first minute": ("first-assign", "first-fit", "import", "command-line"),
@@ -18,7 +18,10 @@ TITLES = {
 }
 # What README.md says: the words for a value, and its name in the lines.
 SHORT = {
-    "First `assign` after an installation, 4,096 × 10 costs": "first `assign`, 4,096 × 10",
+    "First large `assign` after an installation, compiled": "first `assign`, 100,000 × 10",
+    "First epoch after an installation, imports and decision included, 1,797 rows × 64 columns": (
+        "first `fit`, 1,797 × 64, 10 classes: process start to end of epoch 1"
+    ),
     "`from apportion import LLPClassifier`": "`from apportion import LLPClassifier`",
     "`predict_proba` of one row by a perceptron": "one row, mlp: `Model.predict_proba`, array",
     "`fit`, 10,000 rows × 20 columns, 100 epochs": "`fit`, 10,000 × 20, 100 epochs",
