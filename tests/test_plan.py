@@ -14,6 +14,7 @@ from apportion.plan import (
     kind_of_instances,
     make_plan,
     threads_for,
+    threads_of_steps,
 )
 
 SHARE = Choice(0.0, "not asked for")
@@ -49,6 +50,22 @@ def test_threads_follow_from_the_work_of_a_step(monkeypatch, n, shape, threads):
     assert plan.threads.value == threads
     assert plan.config({}).threads is None  # decided again when training begins
     assert plan.config({"threads": 3}).threads == 3
+
+
+def test_steps_of_whole_bags_are_as_large_as_these(monkeypatch):
+    """A plan says what training does, which counts the instances of a step in the same place."""
+    for name in ("available_cores", "idle_cores"):
+        monkeypatch.setattr(plan_module, name, lambda: 16)
+    x = np.broadcast_to(np.float32(0), (8_000, 20))
+    bags = Bags.from_rows(x, np.arange(8_000) // 2_000, np.full((4, 2), 0.5))
+    rows = {"instances": 64, "bags": 2_000}
+    for unit, n in rows.items():
+        plan = make_plan(bags, validation=SHARE, unit=unit)
+        assert f"steps of {n:,} rows" in plan.threads.reason
+        assert threads_of_steps(bags, unit, plan.config({})) == plan.threads
+    for options, n in (({"bags_per_step": 2}, 4_000), ({"bags_per_step": 9}, 4_096)):
+        plan = make_plan(bags, validation=SHARE, unit="bags", options=options)
+        assert f"steps of {n:,} rows" in plan.threads.reason  # 4,096 go through the net at once
 
 
 def test_steps_of_tables_are_shared_by_idle_cores_alone(monkeypatch):

@@ -8,7 +8,7 @@ option that is given always wins. Print a plan to read it.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from numbers import Real
 from typing import Any
 
@@ -34,6 +34,7 @@ __all__ = [
     "preset_options",
     "share_reported",
     "threads_for",
+    "threads_of_steps",
 ]
 
 SHARE = 0.1  # of the bags, to select the epoch by
@@ -105,7 +106,7 @@ class Plan(Choices):
         planned = {
             name: getattr(self, name).value for name in ("epochs", "batch_size", "weight_decay")
         }
-        given = dict(options)
+        given = {name: value for name, value in options.items() if value is not None}
         preset = given.pop("preset", None)
         base = {} if preset is None else preset_options(preset)
         return TrainConfig.from_dict({**base, **planned, **given})
@@ -117,6 +118,7 @@ def make_plan(
     validation: Choice,
     net: str | None = None,
     method: Choice | None = None,
+    unit: str = "instances",
     options: Mapping[str, Any] | None = None,
 ) -> Plan:
     """Decide what follows from the training bags.
@@ -129,6 +131,8 @@ def make_plan(
         Its name, if it is given.
     method : Choice, optional
         What was given, or what `default_method` decided.
+    unit : "instances" or "bags"
+        What the steps of that method are made of.
     options : mapping, optional
         Options of `TrainConfig` that are given, and possibly a `preset`, whose options win over
         what follows from the bags.
@@ -146,19 +150,19 @@ def make_plan(
 
     n, kind = train.n_instances, kind_of_instances(train)
     size_reason = f"about a hundredth of {n:,} instances, from 32 to 1,024"
-    batch_size = chosen("batch_size", _batch_size(n), size_reason)
     own_net = f"the instances are {'rows of a table' if kind == 'table' else kind}"
-    return Plan(
+    plan = Plan(
         net=Choice(NET_OF_KIND[kind], own_net) if net is None else Choice(net, "given"),
         method=default_method(kind, ["net"]) if method is None else method,
         epochs=chosen("epochs", *_epochs(n)),
-        batch_size=batch_size,
+        batch_size=chosen("batch_size", _batch_size(n), size_reason),
         weight_decay=chosen("weight_decay", WEIGHT_DECAY, "the default of a plan"),
         validation=validation,
-        threads=Choice(given["threads"], "given")
-        if "threads" in given
-        else threads_for(train, min(batch_size.value, n)),
+        threads=Choice(given.get("threads"), "given"),
     )
+    if "threads" in given:
+        return plan
+    return replace(plan, threads=threads_of_steps(train, unit, plan.config(options or {})))
 
 
 def default_method(kind: str, given: Collection[str]) -> Choice:
@@ -241,6 +245,16 @@ def kind_of_rows(x: Any) -> str:
 def preset_options(name: str) -> dict[str, Any]:
     """Return the options of a preset."""
     return asdict(TrainConfig.preset(name))
+
+
+def threads_of_steps(train: Bags, unit: str, config: TrainConfig) -> Choice:
+    """Decide how many threads share the steps of a training, in units of instances or bags."""
+    rows = min(config.batch_size, train.n_instances)
+    if unit == "bags":
+        mean = train.sizes.mean()
+        n_bags = config.bags_per_step or max(1, config.batch_size // mean)
+        rows = int(mean * min(n_bags, train.n_bags))
+    return threads_for(train, min(rows, config.instances_per_pass))
 
 
 def threads_for(train: Bags, per_step: int) -> Choice:

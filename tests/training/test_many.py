@@ -113,7 +113,9 @@ def test_the_caller_and_what_it_draws_make_no_difference(separately):
 
 
 def test_jobs_take_no_more_threads_than_torch_is_set_to(monkeypatch):
-    monkeypatch.setattr(training_fit, "threads_for", lambda *_: Choice(8, "as a large step is"))
+    monkeypatch.setattr(
+        training_fit, "threads_of_steps", lambda *_: Choice(8, "as a large step is")
+    )
     before, seen = torch.get_num_threads(), []
     try:
         for n in (1, 2):

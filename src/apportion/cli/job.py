@@ -172,9 +172,8 @@ class TrainJob:
         validation, net = options.pop("validation", None), options.pop("net", None)
         self._check_options(net, options)
         sets, source, held_out = self._read(columns, validation)
-        plan = make_plan(
-            sets["train"], validation=held_out, net=net, method=chosen, options=self.train
-        )
+        about: dict[str, Any] = {"net": net, "method": chosen, "unit": method.unit}
+        plan = make_plan(sets["train"], validation=held_out, **about, options=self.train)
         config = plan.config(self.train)
         model = {"net": plan.net.value, **options, "validation": held_out.value}
         made = build_net(plan.net.value, sets["train"], seed=config.seed, **options)

@@ -27,17 +27,7 @@ from apportion.engine.feed import Feed, Parts, Resident, Streamed, readable_part
 from apportion.engine.inference import cut, fill_confidence
 from apportion.randomness import Purpose, generator
 
-__all__ = [
-    "Batch",
-    "Instances",
-    "Shelf",
-    "Step",
-    "Unit",
-    "even_cuts",
-    "place",
-    "plan",
-    "rows_per_step",
-]
+__all__ = ["Batch", "Instances", "Shelf", "Step", "Unit", "even_cuts", "place", "plan"]
 
 log = logging.getLogger("apportion")
 
@@ -201,21 +191,6 @@ def plan(sizes: Ints, batch_size: int, most_bags: int | None = None) -> Ints:
     if kept[-1] < len(sizes):
         kept[max(len(kept) - 1, 1) :] = [len(sizes)]
     return np.array(kept)
-
-
-def rows_per_step(sizes: Ints, unit: Unit, batch_size: int, most_bags: int | None = None) -> int:
-    """Return about how many instances a step takes, of bags of some sizes.
-
-    Examples
-    --------
-    >>> sizes = np.array([300, 500])
-    >>> rows_per_step(sizes, "instances", 128), rows_per_step(sizes, "bags", 128)
-    (128, 400)
-    """
-    if unit == "instances":
-        return int(min(batch_size, sizes.sum()))
-    mean = sizes.mean()
-    return int(mean * (max(1, batch_size // mean) if most_bags is None else most_bags))
 
 
 class Shelf:

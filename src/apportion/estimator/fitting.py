@@ -98,7 +98,8 @@ def _train_net(
     if not isinstance(chosen.value, str):
         chosen = Choice(type(method).__name__, chosen.reason)
     net, name = _net(estimator.model, train, seed)
-    plan = make_plan(train, validation=share, net=name, method=chosen, options=given)
+    about: dict[str, Any] = {"net": name, "method": chosen, "unit": method.unit}
+    plan = make_plan(train, validation=share, **about, options=given)
     estimator.plan_ = plan
     net = net if net is not None else build_net(plan.net.value, train, seed=seed)
     config, progress = plan.config(given), estimator.verbose

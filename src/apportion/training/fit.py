@@ -23,11 +23,11 @@ from torch import nn
 
 from apportion.bags.bags import Bags
 from apportion.config import TrainConfig
-from apportion.engine.batches import Shelf, rows_per_step
+from apportion.engine.batches import Shelf
 from apportion.engine.device import device_for, own_stream, own_threads
 from apportion.methods.base import Method
 from apportion.methods.registry import method_named
-from apportion.plan import threads_for
+from apportion.plan import threads_of_steps
 from apportion.runs.run import Run
 from apportion.training.archive import Archive
 from apportion.training.history import History
@@ -154,7 +154,5 @@ def _threads(job: Job, device: torch.device) -> int | None:
     """Decide how many threads a step is worth, and no more than torch is set to."""
     if device.type != "cpu":
         return None
-    unit, config = method_named(job.method).unit, job.config
-    per_step = rows_per_step(job.train.sizes, unit, config.batch_size, config.bags_per_step)
-    planned = threads_for(job.train, min(per_step, config.instances_per_pass))
+    planned = threads_of_steps(job.train, method_named(job.method).unit, job.config)
     return min(int(planned.value), torch.get_num_threads())
