@@ -3,6 +3,7 @@
 import multiprocessing
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from types import SimpleNamespace
 
@@ -248,3 +249,38 @@ def test_nobody_waits_for_ever(monkeypatch, tmp_path):
             pass
         with pytest.raises(Timeout), compiling._alone(entry, timeout=0):
             pass
+
+
+def test_the_user_is_told_once_whoever_waits(monkeypatch, caplog):
+    solvers = compiling.Solvers(solving.SOLVERS.kernel)
+    monkeypatch.setattr(compiling, "_is_loaded", lambda entry: False)
+    monkeypatch.setattr(compiling, "is_cached", lambda entry: False)
+    monkeypatch.setattr(solvers, "compile_now", lambda n_classes: None)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda n_classes: solvers.of(n_classes, 10**7), [2, 3] * 8))
+    assert [record.getMessage()[:30] for record in caplog.records] == [
+        "The solver is being compiled, "
+    ]
+
+
+@pytest.mark.parametrize("compiles", [True, False])
+def test_what_cannot_be_kept_can_be_used(compiles):
+    """A full disk, say: numba compiles, and then fails to save."""
+
+    class Entry:
+        stats, overloads = SimpleNamespace(cache_path=None), dict[str, bool]()
+        __name__ = "solve_two"
+
+        def compile(self, signature):
+            if compiles:
+                self.overloads["float64"] = True
+            raise PermissionError("the folder of the cache")
+
+    entry = Entry()
+    entry.overloads = {}
+    solvers = compiling.Solvers(SimpleNamespace(solve_two=entry))  # type: ignore[arg-type]
+    if compiles:
+        solvers.compile_now(2)
+    else:
+        with pytest.raises(PermissionError):
+            solvers.compile_now(2)
