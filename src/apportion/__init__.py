@@ -45,6 +45,7 @@ if TYPE_CHECKING:  # the same names, as type checkers read them
     from apportion.training.history import History as History
     from apportion.training.job import Job as Job
     from apportion.training.many import fit_many as fit_many
+    from apportion.training.steps import count_steps as count_steps
 
 __version__ = "0.1.0"
 
@@ -75,6 +76,7 @@ _HOME = {
     "TrainConfig": "config",
     "assign": "labels.assign",
     "build_net": "nets.build",
+    "count_steps": "training.steps",
     "counts_from_proportions": "bags.counts",
     "fit": "training.fit",
     "fit_many": "training.many",

@@ -115,6 +115,9 @@ class TrainConfig:
         How the learning rate changes: "cosine" falls to 0 over the epochs.
     warmup : float
         The share of training over which the learning rate first rises from 0.
+    clip_norm : float, optional
+        The most that the gradient of a step may be long, over all parameters together: a longer
+        one is scaled down to it.
     patience : int, optional
         Stop when the validation error has not improved for this many epochs.
     augment : tuple of str
@@ -157,6 +160,7 @@ class TrainConfig:
     weight_decay: float = option(0.0, _number("a number ≥ 0", 0, 1e6))
     schedule: Literal["constant", "cosine"] = option("constant", _one_of("constant", "cosine"))
     warmup: float = option(0.0, _number("a share from 0 to below 1", 0, 1))
+    clip_norm: float | None = option(None, _or_none(_number("a number above 0", 1e-300, math.inf)))
     patience: int | None = option(None, _or_none(ONE_OR_MORE))
     augment: tuple[str, ...] = option((), Rule("a tuple of names, for example ('flip',)", _texts))
     seed: int = option(0, _integer(0, 2**63, " and below 2**63"))

@@ -71,9 +71,31 @@ def configuration(every):
     )
 
 
-def train(folder, every, rows, model=None, **options):
+def train(folder, every, rows, model=None, *, own=False, **options):
     bags, valid = some_bags(rows, 0), some_bags(rows // 2, 1)
-    return fit(model or network(), bags, valid, config=configuration(every), run=folder, **options)
+    net, config = model or network(), configuration(every)
+    options |= recipe(net) if own else {}
+    if own:
+        config = replace(config, clip_norm=0.5, learning_rate=1e-3, weight_decay=0.0,
+                         schedule="constant", warmup=0.0)  # fmt: skip
+    return fit(net, bags, valid, config=config, run=folder, **options)
+
+
+def recipe(net):
+    """An optimiser of two groups, a schedule of rates and momentum, and changes at random."""
+
+    def optimizer(parameters):
+        groups = [{"params": net[0].parameters(), "lr": 0.02}, {"params": net[1:].parameters()}]
+        assert [*map(id, parameters)] == [id(p) for p in net.parameters()]
+        return torch.optim.SGD(groups, lr=0.05, momentum=0.9)
+
+    def scheduler(optimizer):
+        return torch.optim.lr_scheduler.CyclicLR(optimizer, 0.01, 0.2, step_size_up=7)
+
+    def augment(x):
+        return x * (torch.rand(len(x), 1) < 0.9) + 0.05 * torch.randn_like(x)
+
+    return {"optimizer": optimizer, "scheduler": scheduler, "augment": augment}
 
 
 # ---------------------------------------------------------------------------- dying at some place
@@ -156,7 +178,7 @@ def serve():
                 if job["place"] is not None:
                     PLACES[job["place"]](job["n"])
                 say(os.getpid())
-                train(job["folder"], job["every"], job["rows"])
+                train(job["folder"], job["every"], job["rows"], own=job["own"])
                 status = 0
             except BaseException:  # noqa: BLE001 - pytest shows what the server writes to stderr
                 traceback.print_exc()
@@ -169,9 +191,10 @@ def serve():
 class Server(Served):
     """Trains in forked processes, and kills them."""
 
-    def __call__(self, folder, every, rows, *, place=None, n=None, delay=None):
+    def __call__(self, folder, every, rows, *, own=False, place=None, n=None, delay=None):
         """Train until it is done or dead; give its exit code."""
         job = {"folder": str(folder), "every": every, "rows": rows, "place": place, "n": n}
+        job["own"] = own
         self._write(json.dumps(job))
         process = self._read()
         if delay is not None:
@@ -225,13 +248,13 @@ def reference(server, tmp_path_factory):
     """Return the folder of an uninterrupted training, and how long it took."""
     known = {}
 
-    def uninterrupted(every, rows):
-        if (every, rows) not in known:
+    def uninterrupted(every, rows, *, own=False):
+        if (every, rows, own) not in known:
             folder = tmp_path_factory.mktemp("reference")
             began = time.perf_counter()
-            assert server(folder, every, rows) == 0
-            known[every, rows] = folder, time.perf_counter() - began
-        return known[every, rows]
+            assert server(folder, every, rows, own=own) == 0
+            known[every, rows, own] = folder, time.perf_counter() - began
+        return known[every, rows, own]
 
     return uninterrupted
 
@@ -281,6 +304,28 @@ def test_a_training_that_died_at_some_place_ends_as_if_it_had_not(
         assert server(tmp_path, every, SMALL, place=place, n=n) == -signal.SIGKILL
     assert server(tmp_path, every, SMALL) == 0
     assert_same(tmp_path, reference(every, SMALL)[0])
+
+
+OWN_DEATHS: list[tuple[int, list[tuple[str, int]]]] = [
+    (1, [("step", 7), ("step", 6)]),
+    (1, [("labels decided", 3)]),
+    (1, [("half a file", 6), ("renamed", 2)]),
+    (3, [("step", 30)]),
+    (3, [("line", 2), ("line", 5)]),
+]
+
+
+@pytest.mark.parametrize("death", OWN_DEATHS, ids=name_of)
+def test_an_own_optimizer_schedule_and_augmentation_go_on_to_the_bit(
+    death, server, reference, tmp_path
+):
+    every, kills = death
+    for place, n in kills:
+        assert server(tmp_path, every, SMALL, own=True, place=place, n=n) == -signal.SIGKILL
+    assert server(tmp_path, every, SMALL, own=True) == 0
+    wanted = reference(every, SMALL, own=True)[0]
+    assert_same(tmp_path, wanted)
+    assert left_behind(wanted)[0] != left_behind(reference(every, SMALL)[0])[0]
 
 
 @pytest.mark.slow

@@ -26,7 +26,15 @@ __all__ = ["train"]
 
 RUN = "The run"
 # The options of TrainConfig that are flags, and what the plan makes of some of them.
-TRAIN = ("epochs", "batch_size", "learning_rate", "weight_decay", "augment", "patience")
+TRAIN = (
+    "epochs",
+    "batch_size",
+    "learning_rate",
+    "weight_decay",
+    "clip_norm",
+    "augment",
+    "patience",
+)
 PLACE = ("seed", "device", "threads")
 PLANNED = {
     "epochs": "100 of a single net, fewer for large data",

@@ -18,12 +18,14 @@ others are replays. Steps of several passes are not: their pieces are seeded on 
 from __future__ import annotations
 
 import logging
+import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import chain
 from typing import Any, Literal, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.instancenorm import _InstanceNorm
@@ -71,11 +73,14 @@ class Stepper:
         precision: torch.dtype,
         instances_per_pass: int,
         augment: Callable[[Parts, torch.Generator], Parts],
+        clip_norm: float | None = None,
+        own_optimizer: bool = False,
         mode: Mode = "eager",
         generators: OwnGenerators | None = None,
     ) -> None:
         self.net, self.optimizer, self.losses = net, optimizer, losses
-        self.parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        self.parameters = [p for p in net.parameters() if p.requires_grad]
+        self.clip_norm, self.own_optimizer = clip_norm, own_optimizer
         self.instances, self.precision, self.augment = instances, precision, augment
         self.most, self.mode = instances_per_pass, mode
         self.generators = generators
@@ -117,18 +122,24 @@ class Stepper:
         """Take a step before it is recorded, or record the step and replay it."""
         self.warm[step.shape] += 1
         if self.warm[step.shape] <= WARM_UP:
-            before = torch.default_generator.get_state()
+            before = host_state()
             loss = self.take(step)
-            drew = not torch.equal(before, torch.default_generator.get_state())
-            if drew and self.warm[step.shape] == WARM_UP:  # earlier ones may have compiled
-                self.mode = "captured"  # which is what cannot be done
-                self._say_without("the network or the method draws random numbers on the host")
-                self.mode = "eager"
+            if before != host_state() and self.warm[step.shape] == WARM_UP:  # compilers draw, too
+                self.record_no_more(
+                    "the network, the method or the augmentation draws random numbers on the host"
+                )
             return loss
         self.graphs[step.shape] = CapturedStep(self.take, step)
         how = " of compiled kernels" if self.mode == "compiled" else ""
         log.info("Steps of %d instances are one CUDA graph%s.", len(step.position), how)
         return self.graphs[step.shape](step)
+
+    def record_no_more(self, reason: str) -> None:
+        """Take all further steps kernel by kernel, and log the reason."""
+        self.mode = "captured"  # which is what cannot be done
+        self._say_without(reason)
+        self.mode = "eager"
+        self.graphs.clear()
 
     def _do_without(self, error: Exception, step: Step) -> None:
         """Fall back to a mode that demands less of the net and the method, and log the reason."""
@@ -151,7 +162,13 @@ class Stepper:
         with self._arithmetic():
             whole = len(step.position) <= self.most
             loss = self.one_pass(step) if whole else self.two_passes(step)
-        update(self.optimizer)
+        if self.clip_norm is not None:
+            moved = (p for group in self.optimizer.param_groups for p in group["params"])
+            nn.utils.clip_grad_norm_(moved, self.clip_norm)
+        if self.own_optimizer:
+            self.optimizer.step()
+        else:
+            update(self.optimizer)
         return loss
 
     def _arithmetic(self) -> AbstractContextManager[Any]:
@@ -236,6 +253,18 @@ class Stepper:
     def _reseed(self, seed: int) -> None:
         for device in {torch.device("cpu"), self.instances.device}:
             global_generator(device).manual_seed(seed)
+
+
+def host_state() -> tuple[object, ...]:
+    """Return the state of the generators on the host: torch's, Python's and numpy's."""
+    numpy_state = np.random.get_state(legacy=False)  # noqa: NPY002
+    inner: Any = numpy_state["state"]
+    return (
+        torch.default_generator.get_state().numpy().tobytes(),
+        random.getstate(),
+        inner["key"].tobytes(),
+        inner["pos"],
+    )
 
 
 @contextmanager

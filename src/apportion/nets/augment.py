@@ -9,13 +9,24 @@ graph. All random numbers come from the generator, which must live on the device
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Generator, Tensor
 
 from apportion.errors import ConfigError, must_be, suggestion
 
-__all__ = ["AUGMENTATIONS", "augmented", "check_augmentations", "crop", "flip", "noise"]
+__all__ = [
+    "AUGMENTATIONS",
+    "Augment",
+    "augmented",
+    "check_augmentations",
+    "crop",
+    "flip",
+    "noise",
+]
+
+Augment = Callable[..., Tensor | Sequence[Tensor]]  # of the parts of a batch, as the net takes them
 
 
 def crop(x: Tensor, generator: Generator, *, padding: int = 4) -> Tensor:
@@ -117,11 +128,15 @@ AUGMENTATIONS: dict[str, Callable[[Tensor, Generator], Tensor]] = {
 
 
 def augmented(
-    x: tuple[Tensor, ...], names: Sequence[str], generator: Generator
+    x: tuple[Tensor, ...],
+    names: Sequence[str],
+    generator: Generator,
+    own: Augment | None = None,
 ) -> tuple[Tensor, ...]:
     """Apply the named augmentations, in that order, to the first part of the instances.
 
-    Other parts, for example the lengths of signals, stay as they are.
+    Other parts, for example the lengths of signals, stay as they are. Then a function of the
+    caller's gets all parts, ``own(*x)``, and returns them changed.
 
     Examples
     --------
@@ -134,7 +149,26 @@ def augmented(
     check_augmentations(names)
     for name in names:
         first = AUGMENTATIONS[name](first, generator)
-    return first, *rest
+    changed = (first, *rest)
+    return changed if own is None else _by(own, changed)
+
+
+def _by(own: Augment, x: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Return what a function of the caller's makes of a batch: tensors of as many rows."""
+    found: Any = own(*x)
+    parts = (found,) if isinstance(found, Tensor) else found
+    rows = len(x[0])
+    if not isinstance(parts, tuple | list) or not all(isinstance(p, Tensor) for p in parts):
+        returned = f"a {type(found).__name__}"
+    elif bad := [p for p in parts if p.ndim == 0 or len(p) != rows]:
+        returned = f"a tensor of shape {tuple(bad[0].shape)}"
+    else:
+        return tuple(parts)
+    raise ConfigError(
+        f"augment returned {returned} for a batch of {rows:,} rows.",
+        "It must return what the net takes: a tensor with one row per instance, in the same "
+        "order, or a tuple of them.",
+    )
 
 
 def check_augmentations(names: Sequence[str]) -> None:

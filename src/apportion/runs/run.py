@@ -54,7 +54,7 @@ __all__ = ["FORMAT_VERSION", "Run", "check_records", "planned"]
 
 log = logging.getLogger("apportion")
 
-FORMAT_VERSION = 3  # of every file in a run's folder
+FORMAT_VERSION = 4  # of every file in a run's folder
 MAKE_ROOM = "Make room on the disk and run again: training continues from the last checkpoint."
 
 

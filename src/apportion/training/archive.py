@@ -23,6 +23,18 @@ from apportion.runs.header import RESTORE
 from apportion.runs.run import FORMAT_VERSION, Run
 from apportion.runs.tensors import check_tensors, is_finite
 from apportion.training import checkpoint
+from apportion.training.history import BY_CALLER
+from apportion.training.optimizer_state import (
+    load_optimizer,
+    load_settings,
+    named,
+    optimizer_tensors,
+    optimizer_values,
+    plain,
+    restored,
+    settings_of,
+    stepped,
+)
 from apportion.training.session import Session
 
 __all__ = ["Archive", "Folder", "begin", "check_identity"]
@@ -76,14 +88,14 @@ class Archive(Folder):
         (tensors, header), self.saved = self.saved, None
         run, net = self.run, session.net
         groups = {name: tensors.get(name, {}) for name in GROUPS}
-        check_identity(run, _with_epochs_added(run, header, self.identity), self.identity)
+        by_config = session.optimization.by_config
+        theirs = _with_epochs_added(run, header, self.identity, by_config=by_config)
+        check_identity(run, theirs, self.identity)
         for name, value in json.loads(json.dumps(_model_about(session))).items():
             if header.get(name) != value:
                 raise RunError(f"{run.checkpoint} is damaged: {name} is of another run.", RESTORE)
         _check_groups(run, session, tensors, header)
-        checkpoint.check_optimizer(
-            run, net, session.optimizer, groups["optimizer"], header["trained"]
-        )
+        self._load_optimizer(session, groups["optimizer"], header)
         run.rewind(header["epoch"])
         records = run.records()
         _check_log(run, records, header)
@@ -101,15 +113,34 @@ class Archive(Folder):
                 RESTORE,
             )
         net.load_state_dict(groups["model"])
-        checkpoint.load_optimizer(net, session.optimizer, groups["optimizer"])
         history = session.history
         history.records.extend(records)
         if header["best_epoch"] is not None:
             history.best_epoch, history.best_error = header["best_epoch"], header["best_error"]
         session.selected = {k: v.to(session.device) for k, v in groups["best"].items()}
+        before = header["identity"]["configuration"]["epochs"]
+        session.is_ended = header["ended"] is not None and session.config.epochs == before
         run.set_epochs(session.config.epochs)
-        log.info("Going on after epoch %d of %s.", history.n_epochs, self.run.folder)
+        ended = f", where {header['ended']} had ended it" if header["ended"] else ""
+        log.info("Going on after epoch %d of %s%s.", history.n_epochs, self.run.folder, ended)
         return True
+
+    def _load_optimizer(
+        self, session: Session, tensors: checkpoint.Tensors, header: dict[str, Any]
+    ) -> None:
+        """Restore the optimiser, and the caller's scheduler, after a check."""
+        assert self.run is not None
+        run, own = self.run, session.optimization
+        saved = header["optimizer"] or {"values": {}}
+        if (header["optimizer"] is None) != own.by_config:
+            raise RunError(f"{run.checkpoint} is damaged: optimizer is of another run.", RESTORE)
+        load_optimizer(run, session.net, own.optimizer, tensors, header["trained"], saved["values"])
+        if own.by_config:
+            return
+        load_settings(run, own.optimizer, saved["settings"])
+        if own.scheduler is not None:
+            state, where = own.scheduler.state_dict(), "the state of the scheduler"
+            own.scheduler.load_state_dict(restored(run, state, saved["scheduler"], where))
 
     def save(self, session: Session) -> None:
         """Log the last epoch, and save a checkpoint if one is due."""
@@ -128,7 +159,7 @@ class Archive(Folder):
         tensors = {
             "model": session.net.state_dict(),
             "best": session.selected,
-            "optimizer": checkpoint.optimizer_tensors(session.net, session.optimizer),
+            "optimizer": optimizer_tensors(session.net, session.optimizer),
             "method": session.supervision.state_dict(),
         }
         scalars = {
@@ -136,7 +167,9 @@ class Archive(Folder):
             "best_epoch": history.best_epoch,
             "best_error": None if history.best_epoch is None else history.best_error,
             "threads": torch.get_num_threads(),
-            "trained": checkpoint.stepped(session.net, session.optimizer),
+            "trained": stepped(session.net, session.optimizer),
+            "ended": BY_CALLER if session.is_ended else None,
+            "optimizer": _state_of_own(session),
             "identity": self.identity,
             "columns": None if train.columns is None else train.columns.to_dict(),
             **_model_about(session),
@@ -161,6 +194,7 @@ class Archive(Folder):
     def _resolved(self, session: Session) -> dict[str, Any]:
         return {
             **session.supervision.resolved,
+            **_own_names(session),
             "device": str(session.device),
             **self.identity["arithmetic"],
             "threads": torch.get_num_threads(),
@@ -215,10 +249,13 @@ def check_identity(run: Run, theirs: dict[str, Any], ours: dict[str, Any]) -> No
             )
 
 
-def _with_epochs_added(run: Run, header: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
+def _with_epochs_added(
+    run: Run, header: dict[str, Any], ours: dict[str, Any], *, by_config: bool
+) -> dict[str, Any]:
     """Return what a run began with, but with more epochs, if that is all that differs.
 
-    The result must be what that many epochs from the start had led to, at the same η.
+    The result must be what that many epochs from the start had led to, at the same η. A scheduler
+    of the caller's that depends on how many there are has other settings, and is refused as such.
     """
     theirs: dict[str, Any] = header["identity"]
     before, now = theirs.get("configuration"), ours["configuration"]
@@ -231,7 +268,7 @@ def _with_epochs_added(run: Run, header: dict[str, Any], ours: dict[str, Any]) -
     now = json.loads(json.dumps(now))
     if now["epochs"] <= planned or {**theirs["configuration"], "epochs": now["epochs"]} != now:
         return theirs
-    if now["schedule"] != "constant" or now["warmup"]:
+    if by_config and (now["schedule"] != "constant" or now["warmup"]):
         found = "which falls to 0 at the last" if now["schedule"] != "constant" else "by warmup"
         raise RunError(
             f"{run.folder} was trained for {planned} epochs, and its learning rate "
@@ -248,8 +285,35 @@ def _identity(session: Session) -> dict[str, Any]:
         "training set": checkpoint.fingerprint(session.train),
         "validation set": checkpoint.fingerprint(session.valid),
         "method": describe(session.method),
+        "optimiser": session.optimization.describe(),
+        "augmentation": {"function": session.augment and named(session.augment)},
         "configuration": {name: value for name, value in config.items() if name not in FREE},
         "arithmetic": {"precision": str(session.precision).removeprefix("torch.")},
+    }
+
+
+def _own_names(session: Session) -> dict[str, str]:
+    """Return the names of what the caller has passed in place of the configuration's."""
+    own, found = session.optimization, {}
+    if own.is_own:
+        found["optimizer"] = type(own.optimizer).__name__
+    if own.scheduler is not None:
+        found["scheduler"] = type(own.scheduler).__name__
+    if session.augment is not None:
+        found["augmentation"] = named(session.augment)
+    return found
+
+
+def _state_of_own(session: Session) -> dict[str, Any] | None:
+    """Return the settings and the plain state of the caller's optimiser and scheduler."""
+    own = session.optimization
+    if own.by_config:
+        return None
+    state = None if own.scheduler is None else own.scheduler.state_dict()
+    return {
+        "settings": settings_of(own.optimizer),
+        "values": optimizer_values(session.net, own.optimizer),
+        "scheduler": plain(state, "the state of the scheduler"),
     }
 
 

@@ -8,7 +8,8 @@ Tensors are stored under dotted names, and everything else in the file's header
 in it only say where in the caller's own model, optimiser and method a tensor goes.
 
 The random state is two numbers, seed and epoch, because every random number is a function of them
-(`apportion.randomness`). The schedule of the learning rate is a function of the epoch likewise.
+(`apportion.randomness`). The schedule of the configuration is a function of the epoch likewise; an
+optimiser or scheduler of the caller's keeps its settings and its state in the header.
 """
 
 from __future__ import annotations
@@ -20,31 +21,26 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import Tensor
 
 from apportion.bags.bags import Bags
 from apportion.config import MOST_THREADS
-from apportion.errors import RunError, count, listing
+from apportion.errors import RunError, count
 from apportion.runs.header import RESTORE, metadata, opened, seal
 from apportion.runs.run import Run
-from apportion.runs.tensors import check_tensors
+from apportion.training.history import BY_CALLER
 
 __all__ = [
     "Tensors",
     "check_header",
-    "check_optimizer",
     "fingerprint",
     "load",
-    "load_optimizer",
-    "optimizer_tensors",
     "save",
-    "stepped",
 ]
 
 Tensors = dict[str, Tensor]
 KIND = "checkpoint"
 SAMPLED_ROWS = 1024
-MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # the state of AdamW for each parameter
 
 
 def save(run: Run, tensors: Mapping[str, Mapping[str, Tensor]], content: Mapping[str, Any]) -> None:
@@ -97,93 +93,25 @@ def _are_trained(value: Any) -> bool:
     return isinstance(value, dict) and all(isinstance(stepped, bool) for stepped in value.values())
 
 
+def _is_state(value: Any) -> bool:
+    kinds = {"settings": list, "values": dict, "scheduler": dict | None}
+    return (
+        isinstance(value, dict)
+        and value.keys() == kinds.keys()
+        and all(isinstance(value[name], kind) for name, kind in kinds.items())
+    )
+
+
 HEADER: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "epoch": ("an integer ≥ 1", lambda v: _is_whole(v, 1, 2**53)),
     "best_epoch": ("an integer ≥ 1 or null", lambda v: v is None or _is_whole(v, 1, 2**53)),
     "best_error": ("from 0 to 1 or null", lambda v: v is None or (type(v) is float and 0 <= v < 2)),
     "threads": (f"from 1 to {MOST_THREADS}", lambda v: _is_whole(v, 1, MOST_THREADS)),
     "trained": ("true or false by parameter", _are_trained),
+    "ended": ("null or 'on_epoch'", lambda v: v is None or v == BY_CALLER),
+    "optimizer": ("null or an object", lambda v: v is None or _is_state(v)),
     "identity": ("an object", lambda v: isinstance(v, dict)),
 }
-
-
-def trained(net: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, nn.Parameter]:
-    """Return the parameters of a net that its optimiser trains, by name."""
-    own = {id(p) for group in optimizer.param_groups for p in group["params"]}
-    return {name: p for name, p in net.named_parameters() if id(p) in own}
-
-
-def stepped(net: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, bool]:
-    """Return which parameters are trained; false for those that have had no gradient yet."""
-    return {name: p in optimizer.state for name, p in trained(net, optimizer).items()}
-
-
-def optimizer_tensors(net: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Return the tensors of an optimiser's state, as "name of the parameter.name"."""
-    return {
-        f"{name}.{entry}": value
-        for name, p in trained(net, optimizer).items()
-        for entry, value in optimizer.state.get(p, {}).items()
-    }
-
-
-def check_optimizer(
-    run: Run,
-    net: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    tensors: Mapping[str, Tensor],
-    was: Mapping[str, bool],
-) -> None:
-    """Check the saved state of AdamW, whose fused steps would write beyond tensors that are short.
-
-    Raises
-    ------
-    RunError
-        If other parameters were trained, or the state is not that of these.
-    """
-    own = trained(net, optimizer)
-    for names, once in ((was.keys() - own, "were"), (own.keys() - was, "were not")):
-        if names:
-            raise RunError(
-                f"{run.checkpoint} was saved with other parameters to train: "
-                f"{listing(sorted(names))} {once} trained then.",
-                "Freeze and unfreeze what was frozen then (requires_grad), or train in another "
-                "folder.",
-            )
-    like = {
-        f"{name}.{entry}": torch.zeros((), device="meta") if entry == "step" else own[name]
-        for name in own
-        for entry in MOMENTS
-        if was[name]
-    }
-    finite = [name for name in like if not name.endswith(".exp_avg_sq")]  # which may overflow
-    check_tensors(
-        run.checkpoint,
-        tensors,
-        like,
-        problem="has the state of another optimiser",
-        remedy=RESTORE,
-        finite=finite,
-    )
-    for name in like:
-        least = 1 if name.endswith(".step") else 0
-        if not name.endswith(".exp_avg") and not (tensors[name] >= least).all():
-            raise RunError(
-                f"{run.checkpoint} is damaged: {name} has values below {least}.", RESTORE
-            )
-
-
-def load_optimizer(
-    net: nn.Module, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]
-) -> None:
-    """Restore the saved state of AdamW after a check; its settings stay as they are here."""
-    own = trained(net, optimizer)
-    for key, value in tensors.items():
-        name, _, entry = key.rpartition(".")
-        p = own[name]
-        # In memory as the parameter is: fused steps read both from end to end.
-        place = torch.zeros_like(p, requires_grad=False) if entry != "step" else value.to(p.device)
-        optimizer.state[p][entry] = place.copy_(value)
 
 
 def fingerprint(bags: Bags | None) -> str:

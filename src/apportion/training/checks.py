@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -14,8 +15,8 @@ from apportion.bags.describe import separability_warning
 from apportion.config import TrainConfig
 from apportion.data.constants import check_constants
 from apportion.engine.batches import Instances
+from apportion.engine.feed import Parts
 from apportion.errors import BagError, ConfigError
-from apportion.nets.augment import augmented
 
 log = logging.getLogger("apportion")
 
@@ -52,6 +53,33 @@ def check_types(net: Any, config: Any, train: Any, valid: Any, test: Any) -> Non
             _ = bags.parts  # which raises if there are no rows
 
 
+def check_functions(optimizer: Any, scheduler: Any, augment: Any, on_epoch: Any) -> None:
+    """Check that those arguments of `fit` that are called can be called."""
+    made = "lambda parameters: torch.optim.SGD(parameters, lr=0.1)"
+    rate = "lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 1000)"
+    for name, what, given, remedy in (
+        ("optimizer", "of parameters", optimizer, f"Pass what makes it: {made}."),
+        ("scheduler", "of the optimiser", scheduler, f"Pass what makes it: {rate}."),
+        ("augment", "of a batch", augment, "Names go into TrainConfig(augment=…)."),
+        ("on_epoch", "of a record and the net", on_epoch, "Pass a function, or leave it out."),
+    ):
+        if given is not None and not callable(given):
+            raise ConfigError(
+                f"{name} must be a function {what}; got {type(given).__name__}.", remedy
+            )
+
+
+def is_end(answer: Any) -> bool:
+    """Tell whether an answer of `on_epoch` ends the training."""
+    single = isinstance(answer, Tensor) and answer.dtype is torch.bool and answer.numel() == 1
+    if answer is None or single or isinstance(answer, bool | np.bool_):
+        return bool(answer)
+    raise ConfigError(
+        f"on_epoch must return True to end the training, False or None; got {answer!r:.60}.",
+        "Return nothing to go on.",
+    )
+
+
 def check_sets(train: Bags, valid: Bags | None, test: Bags | None) -> None:
     """Check that all bags have the same classes."""
     for name, bags in (("validation", valid), ("test", test)):
@@ -81,19 +109,29 @@ def check_input(
 
 
 def check_batch(
-    name: str, net: nn.Module, instances: Instances, augmentations: Sequence[str] = ()
+    name: str,
+    net: nn.Module,
+    instances: Instances,
+    augment: Callable[[Parts, torch.Generator], Parts] | None = None,
 ) -> None:
     """Check that instances can be augmented, and that the net returns one logit per class."""
     n_classes, rows = instances.bags.n_classes, instances.distinct[:2]
     (stored,) = instances.feed.batches(rows, [(0, len(rows))])
-    x = augmented(stored, augmentations, torch.Generator(instances.device))
+    x = stored
+    if augment is not None:
+        try:
+            x = augment(stored, torch.Generator(instances.device))
+        except Exception as error:
+            took = ", ".join(_kind(part) for part in stored)
+            error.add_note(f"augment was called with a batch of {name} instances: {took}.")
+            raise
     was_training = net.training
     net.eval()
     try:
         with torch.no_grad():
             given = net(*x)
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
-        took = ", ".join(f"{tuple(part.shape)} {str(part.dtype)[6:]}" for part in x)
+        took = ", ".join(_kind(part) for part in x)
         raise ConfigError(
             f"{type(net).__name__} cannot take {name} instances, a batch of {took}: {error}",
             "It must take them as they are stored: apportion.nets.normalized.Normalized turns "
@@ -109,3 +147,7 @@ def check_batch(
             f"classes, not {wanted}.",
             f"It must return {n_classes} logits per instance, and nothing else.",
         )
+
+
+def _kind(part: Tensor) -> str:
+    return f"{tuple(part.shape)} {str(part.dtype).removeprefix('torch.')}"

@@ -27,11 +27,14 @@ from apportion.engine.batches import Shelf
 from apportion.engine.device import device_for, own_stream, own_threads
 from apportion.methods.base import Method
 from apportion.methods.registry import method_named
+from apportion.nets.augment import Augment
 from apportion.plan import threads_of_steps
 from apportion.runs.run import Run
 from apportion.training.archive import Archive
+from apportion.training.checks import is_end
 from apportion.training.history import History
-from apportion.training.job import Job
+from apportion.training.job import Job, OnEpoch
+from apportion.training.optimizer import MakeOptimizer, MakeScheduler
 from apportion.training.progress import Stopwatch, brief, progress_bars, readable
 from apportion.training.session import Session
 
@@ -49,7 +52,10 @@ def fit(
     method: str | Method = "fpl",
     config: TrainConfig | None = None,
     run: str | PathLike[str] | Run | None = None,
-    on_epoch: Callable[[dict[str, Any], nn.Module], None] | None = None,
+    on_epoch: OnEpoch | None = None,
+    optimizer: MakeOptimizer | None = None,
+    scheduler: MakeScheduler | None = None,
+    augment: Augment | None = None,
     progress: bool | None = None,
 ) -> History:
     """Train a net to classify instances from bags with known proportions.
@@ -75,7 +81,22 @@ def fit(
         depends on the number of epochs (cosine, warmup) rules that out.
     on_epoch : callable, optional
         Called after every epoch with its record and the net, whose weights it may read. If it
-        raises KeyboardInterrupt, a checkpoint is saved first.
+        returns True, training ends there as it does by patience, and `History.ended` tells so:
+        called again, `fit` trains no further, unless with more epochs than before. If it raises
+        KeyboardInterrupt, a checkpoint is saved first.
+    optimizer : callable, optional
+        A function of the list of the net's trainable parameters that returns an optimiser of
+        them, ``lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9)``. For groups
+        of parameters, name the net itself in it. By default AdamW as the configuration says.
+    scheduler : callable, optional
+        A function of the optimiser that returns one of `torch.optim.lr_scheduler`, which takes a
+        step after each step of the optimiser (`apportion.count_steps` tells how many there will
+        be); `ReduceLROnPlateau` takes one after each epoch, by the validation error. By default
+        the learning rate follows the configuration.
+    augment : callable, optional
+        A function that changes training batches at random: called as the net is, ``augment(*x)``,
+        on the device, after the augmentations of the configuration. It returns what the net takes
+        then. It must draw from torch's generators, which are seeded anew for every epoch.
     progress : bool, optional
         Whether to show a progress bar; by default on a terminal. The logger "apportion" also
         gets one line per epoch: ``logging.basicConfig(level="INFO")`` shows it.
@@ -97,7 +118,19 @@ def fit(
     True
     """
     config = TrainConfig() if config is None else config
-    job = Job(net, train, valid, test, method=method, config=config, run=run, on_epoch=on_epoch)
+    job = Job(
+        net,
+        train,
+        valid,
+        test,
+        method=method,
+        config=config,
+        run=run,
+        on_epoch=on_epoch,
+        optimizer=optimizer,
+        scheduler=scheduler,
+        augment=augment,
+    )
     with progress_bars([config.epochs], progress) as (show,):
         return train_one(job, show)
 
@@ -138,10 +171,14 @@ def train_one(
             show(epoch, name + brief(record))
             if job.on_epoch is not None:
                 try:
-                    job.on_epoch(copy.deepcopy(record), job.net)
+                    answer = job.on_epoch(copy.deepcopy(record), job.net)
                 except KeyboardInterrupt:  # between epochs a run can be left as it is
                     archive.save_checkpoint(session)
                     raise
+                if is_end(answer) and not session.is_finished():
+                    session.is_ended = True
+                    archive.save_checkpoint(session)
+                    log.info("%sEnded by on_epoch after epoch %d.", name, epoch)
 
         history = session.finish()
         archive.save_models(session)

@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 
 from apportion.errors import count
 
-__all__ = ["History"]
+__all__ = ["BY_CALLER", "BY_EPOCHS", "BY_PATIENCE", "History"]
+
+BY_EPOCHS, BY_PATIENCE, BY_CALLER = "epochs", "patience", "on_epoch"  # how a training ended
 
 
 @dataclass(eq=False)
@@ -33,6 +35,7 @@ class History:
     best_epoch: int | None = None  # the selected one; None if there was no validation
     best_error: float = math.inf  # its validation proportion error
     labels: NDArray[np.int64] | None = None  # (N,) the last pseudo labels, by `Bags.classes`
+    ended: str | None = None  # by what: "epochs", "patience" or "on_epoch"; None if not by `fit`
 
     @property
     def n_epochs(self) -> int:

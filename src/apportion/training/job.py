@@ -12,11 +12,15 @@ from torch import nn
 from apportion.bags.bags import Bags
 from apportion.config import TrainConfig
 from apportion.methods.base import Method
+from apportion.nets.augment import Augment
 from apportion.runs.run import Run
-from apportion.training.checks import check_types
+from apportion.training.checks import check_functions, check_types
 from apportion.training.history import History
+from apportion.training.optimizer import MakeOptimizer, MakeScheduler
 
-__all__ = ["Job"]
+__all__ = ["Job", "OnEpoch"]
+
+OnEpoch = Callable[[dict[str, Any], nn.Module], bool | None]  # True ends the training
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,9 +39,13 @@ class Job:
     method: str | Method = "fpl"
     config: TrainConfig = field(default_factory=TrainConfig)
     run: str | PathLike[str] | Run | None = None
-    on_epoch: Callable[[dict[str, Any], nn.Module], None] | None = None
+    on_epoch: OnEpoch | None = None
+    optimizer: MakeOptimizer | None = None
+    scheduler: MakeScheduler | None = None
+    augment: Augment | None = None
     on_end: Callable[[History], None] | None = None  # called once the run folder is complete
 
     def __post_init__(self) -> None:
         """Check that everything is what `fit` takes."""
         check_types(self.net, self.config, self.train, self.valid, self.test)
+        check_functions(self.optimizer, self.scheduler, self.augment, self.on_epoch)

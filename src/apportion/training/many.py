@@ -83,11 +83,11 @@ def fit_many(
     def work(number: int) -> History:
         job = jobs[number]
 
-        def on_epoch(record: dict[str, Any], net: nn.Module) -> None:
-            if job.on_epoch is not None:
-                job.on_epoch(record, net)
+        def on_epoch(record: dict[str, Any], net: nn.Module) -> bool | None:
+            answer = None if job.on_epoch is None else job.on_epoch(record, net)
             if stop.is_set():
                 raise KeyboardInterrupt
+            return answer
 
         if stop.is_set():
             raise KeyboardInterrupt

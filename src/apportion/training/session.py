@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from apportion.bags.bags import Bags
 from apportion.engine.batches import Instances, Shelf, place
 from apportion.engine.device import precision_for, stream_for
+from apportion.engine.feed import Parts
 from apportion.engine.generators import OwnGenerators
 from apportion.engine.step import Mode, Stepper
-from apportion.errors import RunError
+from apportion.errors import Option, RunError
 from apportion.methods.base import Supervision
 from apportion.methods.registry import method_named
 from apportion.metrics import accuracy, proportion_error
@@ -23,8 +24,9 @@ from apportion.nets.build import move_to
 from apportion.runs.evaluation import Evaluation
 from apportion.training.checks import check_batch, check_input, warn_of_bags
 from apportion.training.evaluate import evaluate
-from apportion.training.history import History
+from apportion.training.history import BY_CALLER, BY_EPOCHS, BY_PATIENCE, History
 from apportion.training.job import Job
+from apportion.training.optimizer import Optimization
 
 log = logging.getLogger("apportion")
 
@@ -40,7 +42,7 @@ class Session:
     def __init__(self, job: Job, device: torch.device, shelf: Shelf | None = None) -> None:
         self.net, self.config, self.device = job.net, job.config, device
         self.train, self.valid, self.test = job.train, job.valid, job.test
-        self.method, config = method_named(job.method), job.config
+        self.method, self.augment, config = method_named(job.method), job.augment, job.config
         check_input(self.net, config, self.train, self.valid, self.test)
         self.precision = precision_for(config.precision, self.device)
         self.history = History()
@@ -57,17 +59,16 @@ class Session:
                 seed=config.seed,
                 threads=config.threads,
             )
-        self.parameters = [p for p in self.net.parameters() if p.requires_grad]
-        on_gpu = device.type == "cuda"  # where a graph reads rate and state from the device
-        rate = torch.tensor(config.learning_rate, device=device) if on_gpu else config.learning_rate
-        self.optimizer = torch.optim.AdamW(
-            self.parameters,
-            lr=rate,
-            weight_decay=config.weight_decay,
-            fused=True,
-            capturable=on_gpu,
-        )
-        self.rate: float | None = None  # of the last step
+            self.optimization = Optimization(
+                self.net,
+                config,
+                device,
+                optimizer=job.optimizer,
+                scheduler=job.scheduler,
+                validated=self.valid is not None,
+            )
+        self.parameters, self.optimizer = self.optimization.parameters, self.optimization.optimizer
+        self.is_ended = False  # by the caller
         self.aside = stream_for("aside", device)
         self.ahead: dict[str, Tensor] = {}  # confidences on that stream
         self.settled = False
@@ -78,7 +79,9 @@ class Session:
             self.on_train,
             precision=self.precision,
             instances_per_pass=config.instances_per_pass,
-            augment=lambda x, generator: augmented(x, config.augment, generator),
+            augment=self._augmented,
+            clip_norm=config.clip_norm,
+            own_optimizer=not self.optimization.by_config,
             mode=self._mode(),
             generators=self.generators,
         )
@@ -91,7 +94,7 @@ class Session:
         self.on_train, *others = place(
             (self.train, self.valid, self.test), self.device, limit=limit, shelf=shelf
         )
-        check_batch("training", self.net, self.on_train, self.config.augment)
+        check_batch("training", self.net, self.on_train, self._augmented)
         sets = zip(HELD_OUT, others, (self.valid, self.test), strict=True)
         self.held_out = [(name, on, bags) for name, on, bags in sets if on and bags]
         for name, instances, _ in self.held_out:
@@ -99,8 +102,18 @@ class Session:
         if self.device.type == "cuda":  # other runs, on other streams, may share these data
             torch.cuda.current_stream(self.device).synchronize()
 
+    def _augmented(self, x: Parts, generator: torch.Generator) -> Parts:
+        return augmented(x, self.config.augment, generator, self.augment)
+
     def _mode(self) -> Mode:
         if self.device.type == "cpu":
+            return "eager"
+        if self.config.step_mode != "eager" and not self.optimization.is_recordable:
+            log.warning(
+                "Steps of %s cannot be recorded as a CUDA graph, and are slower without: make it "
+                "with capturable=True, and lr as a tensor on the device if a scheduler changes it.",
+                type(self.optimizer).__name__,
+            )
             return "eager"
         if self.config.step_mode != "auto":
             return self.config.step_mode
@@ -114,6 +127,7 @@ class Session:
     def begin(self) -> None:
         """Prepare the first epoch: log what is to be known of it, and decide the first labels."""
         warn_of_bags(self.train)
+        self.optimization.say_unused()
         if self.valid is None:
             log.info("No validation bags: nothing is selected, and the last model is kept.")
         if self.supervision.decides_first:
@@ -121,12 +135,17 @@ class Session:
                 self.learn_from(0, self.confidence_to_learn_from())
 
     def is_finished(self) -> bool:
-        """Tell whether the epochs are over, or the validation error has stopped improving."""
+        """Tell whether training has ended, in any way."""
+        return self.ended_by() is not None
+
+    def ended_by(self) -> str | None:
+        """Tell by what: the epochs are over, the error has stopped improving, or the caller."""
         best, patience = self.history.best_epoch, self.config.patience
-        stopped = (
-            best is not None and patience is not None and self.history.n_epochs - best >= patience
-        )
-        return stopped or self.history.n_epochs >= self.config.epochs
+        if self.history.n_epochs >= self.config.epochs:
+            return BY_EPOCHS
+        if best is not None and patience is not None and self.history.n_epochs - best >= patience:
+            return BY_PATIENCE
+        return BY_CALLER if self.is_ended else None
 
     def turn(self) -> AbstractContextManager[None]:
         """Return a context that keeps other runs out of torch's global state for an epoch.
@@ -147,8 +166,9 @@ class Session:
         self.net.train()
         losses, weights = [], []
         for step in self.on_train.steps(self.method.unit, self.config, epoch):
-            self._set_rate(self.config.learning_rate_at(step.progress))
+            self.optimization.before_step(step.progress)
             losses.append(self.step(step))
+            self._rely_on(changed=self.optimization.after_step())
             weights.append(len(step.position if step.proportions is None else step.proportions))
         found = torch.stack(losses).double().cpu()
         if not found.isfinite().all():
@@ -162,15 +182,13 @@ class Session:
         share = torch.tensor(weights, dtype=torch.float64)
         return float(found @ share / share.sum())
 
-    def _set_rate(self, rate: float) -> None:
-        if rate == self.rate:
-            return
-        self.rate = rate
-        for group in self.optimizer.param_groups:
-            if isinstance(group["lr"], Tensor):
-                group["lr"].fill_(rate)
-            else:
-                group["lr"] = rate
+    def _rely_on(self, *, changed: bool) -> None:
+        """Record no more steps where the scheduler changed what a recording holds as numbers."""
+        if changed and self.step.mode != "eager":
+            self.step.record_no_more(
+                "the scheduler changes numbers of the optimiser; lr=torch.tensor(…) on the device "
+                "could be recorded"
+            )
 
     def confidence_to_learn_from(self) -> Tensor | None:
         """Return the confidences of the training instances, if the method wants them.
@@ -224,14 +242,17 @@ class Session:
         if self.valid is not None and record["valid_error"] < history.best_error:
             history.best_epoch, history.best_error = record["epoch"], record["valid_error"]
             self.selected = _copy(self.net)
+        self._rely_on(changed=self.optimization.after_epoch(record.get("valid_error")))
 
     def finish(self) -> History:
         """Leave the selected weights in the net, and no gradients."""
-        self.optimizer.zero_grad(set_to_none=True)  # they are in the memory of the graphs
+        for parameter in self.parameters:
+            parameter.grad = None  # they are in the memory of the graphs
         self.last = _copy(self.net)
         self.selected = self.selected or self.last
         if self.supervision.labels is not None:
             self.history.labels = self.supervision.labels.cpu().numpy()
+        self.history.ended = self.ended_by()
         self.net.load_state_dict(self.selected)
         self.net.eval()
         return self.history
@@ -246,11 +267,18 @@ class Session:
             }
 
     def _diverged(self, what: str) -> RunError:
+        rates = ", ".join(f"{rate:g}" for rate in self.optimization.rates)
+        after = (
+            ", in another folder; or look for NaN and for very large values in x. A checkpoint, if "
+            "there is one, was saved before that."
+        )
         return RunError(
             f"{what}.",
-            f"Lower the learning rate (it is {self.config.learning_rate:g}), in another folder; or "
-            "look for NaN and for very large values in x. A checkpoint, if there is one, was "
-            "saved before that.",
+            (
+                f"Lower the learning rate (it is {rates}) or pass ",
+                Option("clip_norm", "1", "1"),
+                after,
+            ),
         )
 
 
