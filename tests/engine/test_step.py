@@ -3,6 +3,7 @@
 import copy
 import itertools
 import logging
+import random
 from dataclasses import replace
 from typing import Any
 
@@ -81,6 +82,7 @@ def stepper(
     *,
     augment: Any = unchanged,
     precision=torch.float32,
+    clip_norm: float | None = None,
 ) -> Stepper:
     supervision = method.start(bags, epochs=1, device=CPU, seed=0, threads=1)
     return Stepper(
@@ -91,6 +93,7 @@ def stepper(
         precision=precision,
         instances_per_pass=most,
         augment=augment,
+        clip_norm=clip_norm,
     )
 
 
@@ -327,6 +330,20 @@ def test_a_step_moves_the_weights_against_the_gradient():
             torch.testing.assert_close(p.detach(), was - 0.5 * slope)
 
 
+@pytest.mark.parametrize("most", [6, 100])
+def test_the_whole_gradient_is_clipped_once_however_many_pieces(most):
+    bags = bags_of((9, 15))
+    _, slopes = taken(stepper(Network(dropout=False), bags, ProportionLoss(), most),
+                      whole_step(bags))  # fmt: skip
+    length = torch.cat([slope.flatten() for slope in slopes]).norm()
+    for limit in (0.3 * length.item(), 3 * length.item()):
+        take = stepper(Network(dropout=False), bags, ProportionLoss(), most, clip_norm=limit)
+        _, clipped = taken(take, whole_step(bags))
+        share = min(1, limit / length)
+        for slope, short in zip(slopes, clipped, strict=True):
+            torch.testing.assert_close(short, share * slope)
+
+
 def test_gradients_of_an_earlier_step_are_forgotten():
     bags = bags_of((9, 15))
     take = stepper(Network(dropout=False), bags, ProportionLoss(), 6)
@@ -477,6 +494,37 @@ def test_a_network_that_draws_on_the_host_is_not_recorded(monkeypatch, caplog):
     (message,) = caplog.messages
     assert "cannot be recorded as a CUDA graph" in message
     assert "random numbers on the host" in message
+
+
+def by_python(x: Any) -> Any:
+    return (x[0] if random.random() < 0.5 else x[0] + 1,)
+
+
+def by_numpy(x: Any) -> Any:
+    return (x[0] + float(np.random.rand()),)  # noqa: NPY002
+
+
+@pytest.mark.parametrize("draw", [by_python, by_numpy])
+def test_an_augmentation_that_draws_on_the_host_is_not_recorded(draw, monkeypatch, caplog):
+    """A recording would repeat what was drawn when it was made."""
+    take = on_the_way(Network(dropout=False), monkeypatch)
+    take.augment = lambda x, generator: draw(x)
+    with caplog.at_level(logging.WARNING, logger="apportion"):
+        for _ in range(6):
+            take(typical(bags_of((9, 15))))
+    assert take.mode == "eager"
+    assert "the augmentation draws random numbers on the host" in caplog.text
+
+
+def test_recordings_are_dropped_when_they_no_longer_hold(monkeypatch, caplog):
+    take = on_the_way(Network(dropout=False), monkeypatch, lambda take, step: take)
+    for _ in range(4):
+        take(typical(bags_of((9, 15))))
+    assert take.graphs
+    take.record_no_more("the scheduler changes numbers")
+    assert not take.graphs
+    assert take.mode == "eager"
+    assert "slower without: the scheduler changes numbers" in caplog.text
 
 
 def test_a_shape_is_recorded_after_three_steps_and_then_replayed(monkeypatch):

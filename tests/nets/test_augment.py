@@ -188,3 +188,36 @@ def test_augmentation_can_be_captured():
     first = out.clone()
     graph.replay()
     assert not torch.equal(first, out)
+
+
+# ------------------------------------------------------------------------- a function of one's own
+
+
+def test_names_come_first_and_then_the_function_gets_all_parts():
+    x = torch.zeros(3, 1, 4), torch.tensor([4, 2, 1])
+    got = []
+
+    def own(frames, lengths):
+        got.append(frames.clone())
+        return frames + 1, lengths - 1
+
+    frames, lengths = augmented(x, ["noise"], generator(), own)
+    assert torch.equal(got[0], noise(x[0], generator()))
+    assert torch.equal(frames, got[0] + 1)
+    assert lengths.tolist() == [3, 1, 0]
+    assert torch.equal(augmented(x[:1], [], generator(), lambda x: x + 2)[0], x[0] + 2)
+
+
+@pytest.mark.parametrize(
+    ("own", "said"),
+    [
+        (lambda x: x[:2], r"a tensor of shape \(2, 4\) for a batch of 3 rows"),
+        (lambda x: x.sum(), r"a tensor of shape \(\)"),
+        (lambda x: x.numpy(), "a ndarray"),
+        (lambda x: None, "a NoneType"),
+        (lambda x: (x, 3), "a tuple"),
+    ],
+)
+def test_what_a_net_cannot_take_is_refused(own, said):
+    with pytest.raises(ConfigError, match=f"augment returned {said}"):
+        augmented((torch.zeros(3, 4),), [], generator(), own)

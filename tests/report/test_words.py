@@ -30,6 +30,8 @@ def test_an_early_stop_is_an_end(tmp_path):
     run = made_run(tmp_path / "a", evaluations, epochs=12, epochs_wanted=100, patience=3)
     assert "Not finished" not in noticed(run)
     assert "stopped early: the validation error had not improved for 3 epochs" in summed_up(run)
+    ended = made_run(tmp_path / "b", evaluations, epochs=12, epochs_wanted=100)
+    assert "It was ended early, by the program that trained it." in summed_up(ended)
 
 
 def test_all_epochs_without_an_evaluation_are_told(tmp_path):

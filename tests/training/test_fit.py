@@ -17,6 +17,7 @@ from torch import nn
 from apportion.bags.bags import Bags
 from apportion.errors import BagError, ConfigError
 from apportion.methods.base import Supervision
+from apportion.methods.pseudo_labels import FPL
 from apportion.training.fit import fit
 from tests.training.small_training import (
     CONFIG,
@@ -135,6 +136,66 @@ def test_an_error_in_on_epoch_comes_out_as_it_is_and_the_epoch_is_saved(tmp_path
     history = fit(network(), TRAIN, VALID, config=CONFIG, run=tmp_path, on_epoch=seen)
     assert [record["epoch"] for record in seen.records] == [4, 5, 6]
     assert history.n_epochs == 6
+
+
+@pytest.mark.parametrize("valid", [VALID, None])
+@pytest.mark.parametrize("every", [1, 4])
+def test_on_epoch_may_end_the_training(valid, every, tmp_path):
+    config, calls = replace(CONFIG, checkpoint_every=every), []
+
+    def until(record, model):
+        calls.append(record["epoch"])
+        return np.bool_(record["epoch"] == 3)  # as a comparison of arrays would
+
+    def never(record, model):
+        pytest.fail("it goes on")
+
+    net, again = network(), network()
+    first = fit(net, TRAIN, valid, config=config, run=tmp_path, on_epoch=until)
+    assert calls == [1, 2, 3]
+    assert (first.n_epochs, first.ended) == (3, "on_epoch")
+    assert {p.name for p in tmp_path.iterdir()} >= {
+        "model.safetensors", "last.safetensors", "evaluation.safetensors"}  # fmt: skip
+    before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
+    found = fit(again, TRAIN, valid, config=config, run=tmp_path, on_epoch=never)
+    assert (found.records, found.ended) == (first.records, "on_epoch")
+    assert identical(weights_of(again), weights_of(net))
+    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
+
+
+def test_more_epochs_go_on_where_on_epoch_had_ended_it(tmp_path, caplog):
+    """As if it had not been ended: that is what more epochs ask for."""
+    config = replace(CONFIG, epochs=8)
+    fit(network(), TRAIN, VALID, method=FPL(eta=1), config=CONFIG, run=tmp_path / "a",
+        on_epoch=lambda record, net: record["epoch"] == 3)  # fmt: skip
+    ours, theirs = network(), network()
+    options: Any = {"method": FPL(eta=1), "config": config}
+    with caplog.at_level("INFO", logger="apportion"):
+        found = fit(ours, TRAIN, VALID, run=tmp_path / "a", **options)
+    assert "Going on after epoch 3" in caplog.text
+    assert "where on_epoch had ended it" in caplog.text
+    wanted = fit(theirs, TRAIN, VALID, run=tmp_path / "whole", **options)
+    assert without_times(found.records) == without_times(wanted.records)
+    assert identical(weights_of(ours), weights_of(theirs))
+    assert found.ended == wanted.ended == "epochs"
+    assert fit(network(), TRAIN, VALID, run=tmp_path / "a", **options).n_epochs == 8
+
+
+def test_the_history_tells_what_ended_a_training():
+    assert fit(linear(), TRAIN, config=CONFIG).ended == "epochs"
+    patient = replace(CONFIG, epochs=60, patience=1)
+    history = fit(linear(), TRAIN, VALID, config=patient, on_epoch=lambda *_: None)
+    assert history.n_epochs < 60
+    assert history.ended == "patience"
+    assert fit(linear(), TRAIN, config=CONFIG, on_epoch=lambda r, _: r["epoch"] == 6).ended == (
+        "epochs"  # which are over anyway
+    )
+
+
+@pytest.mark.parametrize("answer", [1, "stop", {"stop": True}, [], torch.tensor([True, True])])
+def test_an_answer_that_may_mean_anything_is_refused(answer):
+    problem, _ = refusal(ConfigError, linear(), TRAIN, on_epoch=lambda *_: answer)
+    assert "on_epoch must return True to end the training, False or None" in problem
 
 
 # ------------------------------------------------------------------------------- lines and the bar
@@ -374,6 +435,54 @@ def test_augmentation_changes_training_and_not_evaluation():
         for augment in ((), ("noise",))
     )
     np.testing.assert_allclose(plain["valid_error"], noisy["valid_error"], atol=1e-6)
+
+
+@pytest.mark.parametrize("method", ["fpl", "proportion-loss", "pi-model", "llp-vat"])
+def test_a_function_augments_the_batches_of_every_method_and_nothing_else(method):
+    """Rows are nudged by a number that the net can see in its inputs."""
+
+    class Watching(nn.Linear):
+        def __init__(self):
+            super().__init__(4, 3)
+            self.trained, self.judged = [], []
+
+        def forward(self, x):
+            (self.trained if self.training else self.judged).append(x.detach().mean().item())
+            return super().forward(x)
+
+    net, config = Watching(), replace(CONFIG, epochs=2)
+    fit(net, TRAIN, VALID, method=method, config=config, augment=lambda x: x + 1000)
+    assert min(net.trained) > 900
+    first, *judged = net.judged  # the first is the check that the net takes what comes
+    assert first > 900
+    assert max(judged) < 100
+
+
+def test_a_function_draws_from_generators_that_are_seeded_per_epoch():
+    def trained(seed):
+        net, drawn = linear(), []
+
+        def augment(x):
+            drawn.append(torch.rand(3).tolist())
+            return x + 0.1 * torch.randn_like(x)
+
+        torch.rand(seed + 1)  # whatever the caller draws
+        fit(net, TRAIN, config=replace(CONFIG, seed=seed), augment=augment)
+        return weights_of(net), drawn
+
+    (one, drawn), (same, again), (other, _) = trained(0), trained(0), trained(1)
+    assert identical(one, same)
+    assert drawn == again
+    assert not identical(one, other)
+    assert len({*map(tuple, drawn)}) == len(drawn)  # no two batches alike
+
+
+def test_an_error_of_the_function_says_what_it_was_called_with():
+    with pytest.raises(IndexError) as error:
+        fit(linear(), TRAIN, config=CONFIG, augment=lambda x: x[:, 7])
+    assert error.value.__notes__ == [
+        "augment was called with a batch of training instances: (2, 4) float32."
+    ]
 
 
 def test_images_are_cropped_and_flipped_as_stored():

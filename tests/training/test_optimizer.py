@@ -3,6 +3,7 @@
 import logging
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -45,12 +46,13 @@ def decaying(optimizer):
 def bare_loop(make, schedule=None, clip=None, config=CONFIG):
     """The same steps by hand: bags of one instance have known labels."""
     net = linear()
-    optimizer = make([*net.parameters()])
-    scheduler = schedule and schedule(optimizer)
+    optimizer = make(list(net.parameters()))
+    scheduler = None if schedule is None else schedule(optimizer)
     truth = torch.from_numpy(SINGLE.truth)
     for epoch in range(1, config.epochs + 1):
         for step in place((SINGLE, None, None), CPU)[0].steps("instances", config, epoch):
             optimizer.zero_grad()
+            assert step.x is not None
             cross_entropy(net(*step.x), truth[step.position]).backward()
             if clip is not None:
                 nn.utils.clip_grad_norm_(net.parameters(), clip)
@@ -105,7 +107,7 @@ def test_the_optimizer_gets_the_parameters_that_are_to_be_trained():
         return sgd(parameters)
 
     fit(net, TRAIN, config=CONFIG, optimizer=make)
-    assert [*map(id, got)] == [id(p) for p in net.parameters() if p.requires_grad]
+    assert [id(p) for p in got] == [id(p) for p in net.parameters() if p.requires_grad]
 
 
 def test_hooks_of_an_own_optimizer_are_called():
@@ -124,7 +126,7 @@ def test_a_plateau_goes_by_the_validation_error_once_per_epoch():
     seen = []
 
     class Plateau(rates.ReduceLROnPlateau):
-        def step(self, metrics, epoch=None):
+        def step(self, metrics, epoch=None):  # type: ignore[override]
             seen.append(metrics)
             super().step(metrics)
 
@@ -178,8 +180,9 @@ def test_what_cannot_be_taken_is_refused_before_anything_is_written(
 
 
 def test_an_error_of_the_function_itself_comes_out_with_a_note():
+    wrong: Any = lambda net: sgd(net.parameters())  # noqa: E731
     with pytest.raises(AttributeError) as error:
-        fit(linear(), TRAIN, config=CONFIG, optimizer=lambda net: sgd(net.parameters()))
+        fit(linear(), TRAIN, config=CONFIG, optimizer=wrong)
     assert "list of the net's parameters" in error.value.__notes__[0]
 
 

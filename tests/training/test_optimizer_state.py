@@ -255,7 +255,7 @@ def test_a_state_that_no_file_can_hold_is_refused_by_its_name():
     with pytest.raises(ConfigError, match=r"weight\.blocks of SGD is of type Tensor.*\n.*run="):
         optimizer_values(net, optimizer)
     optimizer.state.clear()
-    optimizer.state["all"] = {"k": 1}
+    optimizer.state["all"] = {"k": 1}  # type: ignore[index]
     with pytest.raises(ConfigError, match="a state that is of no parameter"):
         optimizer_tensors(net, optimizer)
 

@@ -169,8 +169,9 @@ def _of_training(run: RunRead) -> Iterator[str]:
     yield f"{took} {epochs} and {duration(run.total_seconds)}{where}."
     if is_short and run.is_finished:
         patience = run.config["train"].get("patience")
-        since = f"for {count(int(patience), 'epoch')}" if patience else "any more"
-        yield f"It stopped early: the validation error had not improved {since}."
+        since = f"for {count(int(patience), 'epoch')}" if patience else ""
+        stopped = f"stopped early: the validation error had not improved {since}"
+        yield f"It {stopped if patience else 'was ended early, by the program that trained it'}."
 
 
 def _of_result(run: RunRead) -> Iterator[str]:

@@ -285,7 +285,7 @@ def _identity(session: Session) -> dict[str, Any]:
         "training set": checkpoint.fingerprint(session.train),
         "validation set": checkpoint.fingerprint(session.valid),
         "method": describe(session.method),
-        "optimiser": session.optimization.describe(),
+        **session.optimization.describe(),
         "augmentation": {"function": session.augment and named(session.augment)},
         "configuration": {name: value for name, value in config.items() if name not in FREE},
         "arithmetic": {"precision": str(session.precision).removeprefix("torch.")},
@@ -322,6 +322,7 @@ def _difference(theirs: Any, ours: Any) -> str:
     if not (isinstance(theirs, dict) and isinstance(ours, dict)):
         return ""
     names = sorted(n for n in theirs.keys() | ours.keys() if theirs.get(n) != ours.get(n))
+    names = ["class"] if "class" in names else names  # of an optimiser: nothing else compares
     return ": " + ", ".join(f"{n} {theirs.get(n)!r}, not {ours.get(n)!r}" for n in names)
 
 

@@ -20,7 +20,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from apportion.config import TrainConfig
 from apportion.errors import ConfigError, count, listing
-from apportion.training.optimizer_state import HOW, plain
+from apportion.training.optimizer_state import changeable, plain
 
 __all__ = ["MakeOptimizer", "MakeScheduler", "Optimization"]
 
@@ -29,6 +29,7 @@ log = logging.getLogger("apportion")
 MakeOptimizer = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 MakeScheduler = Callable[[torch.optim.Optimizer], LRScheduler]
 
+OF_CONFIG = "that of the configuration"
 OF_OPTIMIZER = ("learning_rate", "weight_decay")  # options that an own optimiser replaces,
 OF_SCHEDULER = ("schedule", "warmup")  # and those that an own scheduler replaces
 
@@ -62,6 +63,11 @@ class Optimization:
             self.optimizer = _by_config(self.parameters, config, device)
         else:
             self.optimizer = _made_optimizer(optimizer, net, self.parameters)
+        self.began = [  # before the scheduler changes them
+            {name: value.clone() if isinstance(value, Tensor) else value
+             for name, value in group.items() if name in changeable(group)}
+            for group in self.optimizer.param_groups
+        ]  # fmt: skip
         self.scheduler: Any = None
         if scheduler is not None:
             self.scheduler = _made_scheduler(scheduler, self.optimizer, validated=validated)
@@ -115,26 +121,26 @@ class Optimization:
             return [self.config.learning_rate]
         return [float(group["lr"]) for group in self.optimizer.param_groups]
 
-    def describe(self) -> dict[str, Any]:
-        """Return what can be told of an own optimiser and scheduler, to recognise them again.
-
-        That is what they are before the first step.
-        """
+    def describe(self) -> dict[str, dict[str, Any]]:
+        """Return what an optimiser and a scheduler can be recognised by, before the first step."""
         if self.by_config:
-            return {"class": "AdamW of the configuration"}
-        found: dict[str, Any] = {"class": type(self.optimizer).__name__}
+            return {"optimiser": {"class": OF_CONFIG}, "scheduler": {"class": OF_CONFIG}}
+        optimiser: dict[str, Any] = {"class": type(self.optimizer).__name__}
         names = {id(p): name for name, p in self.net.named_parameters()}
-        for i, group in enumerate(self.optimizer.param_groups):
+        for i, (group, began) in enumerate(
+            zip(self.optimizer.param_groups, self.began, strict=True)
+        ):
             within = [names[id(p)] for p in group["params"]]
-            found[f"parameters of group {i}"] = f"{len(within)}: {listing(within)}"
-            for name, value in group.items():
-                if name not in ("params", "param_names", *HOW):
-                    found[f"{name} of group {i}"] = plain(value, f"{name} of the optimiser")
-        if self.scheduler is not None:
-            found["scheduler"] = type(self.scheduler).__name__
-            state = plain(self.scheduler.state_dict(), "the state of the scheduler")
-            found |= {f"{name} of the scheduler": value for name, value in state.items()}
-        return found
+            optimiser[f"parameters of group {i}"] = f"{len(within)}: {listing(within)}"
+            for name, value in began.items():
+                optimiser[f"{name} of group {i}"] = plain(value, f"{name} of the optimiser")
+        if self.scheduler is None:
+            return {"optimiser": optimiser, "scheduler": {"class": None}}
+        scheduler = plain(self.scheduler.state_dict(), "the state of the scheduler")
+        return {
+            "optimiser": optimiser,
+            "scheduler": {"class": type(self.scheduler).__name__, **scheduler},
+        }
 
     def say_unused(self) -> None:
         """Log which options of the configuration the caller's optimiser and scheduler replace."""

@@ -24,7 +24,7 @@ from apportion.runs.run import Run
 from apportion.runs.tensors import check_tensors
 
 __all__ = [
-    "HOW",
+    "changeable",
     "check_trained",
     "load_optimizer",
     "load_settings",
@@ -90,14 +90,14 @@ def optimizer_values(net: nn.Module, optimizer: torch.optim.Optimizer) -> dict[s
 def settings_of(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
     """Return the settings of each group, which schedulers change: rates, momentum, betas."""
     return [
-        {name: plain(group[name], f"{name} of the optimiser") for name in _changeable(group)}
+        {name: plain(group[name], f"{name} of the optimiser") for name in changeable(group)}
         for group in optimizer.param_groups
     ]
 
 
 def load_settings(run: Run, optimizer: torch.optim.Optimizer, saved: list[Any]) -> None:
     """Restore the settings of each group after a check; tensors are changed in place."""
-    own = [{name: group[name] for name in _changeable(group)} for group in optimizer.param_groups]
+    own = [{name: group[name] for name in changeable(group)} for group in optimizer.param_groups]
     found = restored(run, own, saved, "the settings of the optimiser")
     for group, settings in zip(optimizer.param_groups, found, strict=True):
         for name, value in settings.items():
@@ -107,7 +107,8 @@ def load_settings(run: Run, optimizer: torch.optim.Optimizer, saved: list[Any]) 
                 group[name] = value
 
 
-def _changeable(group: Mapping[str, Any]) -> list[str]:
+def changeable(group: Mapping[str, Any]) -> list[str]:
+    """Return the names of the settings of a group, but those of how its step is computed."""
     return [name for name in group if name not in ("params", "param_names", *HOW)]
 
 
