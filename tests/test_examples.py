@@ -18,7 +18,8 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
 def test_every_example_is_tested_here():
-    assert {file.name for file in EXAMPLES.glob("*.py")} == {"choose_eta.py", "own_loop.py"}
+    tested = {"choose_eta.py", "own_loop.py", "transformer.py"}
+    assert {file.name for file in EXAMPLES.glob("*.py")} == tested
 
 
 def test_a_good_eta_is_found_without_truth():
@@ -40,6 +41,16 @@ def test_a_loop_of_ones_own_learns_digits_from_counts(capsys):
         accuracy = example["main"]()
     assert accuracy > 0.95
     assert f"{accuracy:.1%} of the digits are recognised" in capsys.readouterr().out
+
+
+def test_a_transformer_learns_in_fewer_than_forty_lines(capsys):
+    path = EXAMPLES / "transformer.py"
+    assert len(path.read_text("utf-8").splitlines()) < 40
+    with own_threads(1):
+        runpy.run_path(str(path))["main"]()
+    share, _, said = capsys.readouterr().out.partition("% ")
+    assert said == "of the sentences of other bags are recognised\n"
+    assert float(share) > 95  # the more frequent class has little more than half
 
 
 @pytest.mark.parametrize("first", ["random", "decide"])
