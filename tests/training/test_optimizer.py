@@ -14,7 +14,7 @@ from torch.optim import lr_scheduler as rates
 
 from apportion.bags.bags import Bags
 from apportion.engine.batches import place
-from apportion.errors import ConfigError
+from apportion.errors import ConfigError, RunError
 from apportion.testing import toy_bags
 from apportion.training.fit import fit
 from apportion.training.job import Job
@@ -151,6 +151,36 @@ def test_own_optimizers_in_several_jobs_are_those_of_fit():
     fit(train=bags, config=config, **options(alone))
     for one in together:
         assert identical(weights_of(one), weights_of(alone))
+
+
+def test_layers_may_be_unfrozen_on_the_way():
+    """Their gradients are forgotten after each step as well."""
+    net, lengths = network(), []
+    net[0].requires_grad_(False)
+
+    def make(_):
+        made = torch.optim.SGD(net.parameters(), lr=1e-9)
+        made.register_step_pre_hook(lambda *_: lengths.append(net[0].weight.grad))
+        return made
+
+    def unfreeze(record, net):
+        net[0].requires_grad_()
+
+    fit(net, TRAIN, config=CONFIG, optimizer=make, on_epoch=unfreeze)
+    assert lengths[:3] == [None] * 3
+    assert len({id(slope) for slope in lengths[3:]}) > 3
+    found = [slope.norm().item() for slope in lengths[3:]]
+    assert max(found) < 5 * np.median(found)  # they do not add up
+
+
+def test_a_training_that_diverges_names_the_rates_of_the_groups():
+    net = linear()
+    groups = [{"params": [net.weight], "lr": 3e38}, {"params": [net.bias], "lr": 0.25}]
+    problem, remedy = refusal(
+        RunError, net, TRAIN, optimizer=lambda _: torch.optim.SGD(groups, momentum=0.9)
+    )
+    assert "finite" in problem or "loss is" in problem
+    assert "Lower the learning rate (it is 3e+38, 0.25)" in remedy
 
 
 # --------------------------------------------------------------------------------------- refusals

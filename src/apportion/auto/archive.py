@@ -26,14 +26,21 @@ from apportion.runs.evaluation import Evaluation, plain_names, save_evaluations
 from apportion.runs.header import RESTORE
 from apportion.runs.run import Run
 from apportion.training import checkpoint
-from apportion.training.archive import Folder, begin, check_identity
+from apportion.training.archive import Folder, begin
+from apportion.training.identity import check_identity
 
 __all__ = ["Archive"]
 
 log = logging.getLogger("apportion")
 
 # What checkpoints of a single net say of its epochs and of its optimiser.
-NO_EPOCHS: dict[str, Any] = {"best_epoch": None, "best_error": None, "trained": {}}
+NO_EPOCHS: dict[str, Any] = {
+    "best_epoch": None,
+    "best_error": None,
+    "trained": {},
+    "ended": None,
+    "optimizer": None,
+}
 
 
 class Archive(Folder):

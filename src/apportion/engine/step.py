@@ -79,7 +79,7 @@ class Stepper:
         generators: OwnGenerators | None = None,
     ) -> None:
         self.net, self.optimizer, self.losses = net, optimizer, losses
-        self.parameters = [p for p in net.parameters() if p.requires_grad]
+        self.parameters = [*net.parameters()]  # a frozen one may be trained later
         self.clip_norm, self.own_optimizer = clip_norm, own_optimizer
         self.instances, self.precision, self.augment = instances, precision, augment
         self.most, self.mode = instances_per_pass, mode

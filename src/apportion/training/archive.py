@@ -24,27 +24,15 @@ from apportion.runs.run import FORMAT_VERSION, Run
 from apportion.runs.tensors import check_tensors, is_finite
 from apportion.training import checkpoint
 from apportion.training.history import BY_CALLER
-from apportion.training.optimizer_state import (
-    load_optimizer,
-    load_settings,
-    named,
-    optimizer_tensors,
-    optimizer_values,
-    plain,
-    restored,
-    settings_of,
-    stepped,
-)
+from apportion.training.identity import check_identity, identity_of, with_epochs_added
+from apportion.training.optimizer_state import named, optimizer_tensors, stepped
 from apportion.training.session import Session
 
-__all__ = ["Archive", "Folder", "begin", "check_identity"]
+__all__ = ["Archive", "Folder", "begin"]
 
 log = logging.getLogger("apportion")
 
 GROUPS = ("model", "best", "optimizer", "method")  # of the tensors in a checkpoint
-
-# Options that may change from start to start; the precision they lead to may not.
-FREE = ("device", "precision", "step_mode", "device_memory_gib", "threads", "checkpoint_every")
 
 
 class Folder:
@@ -80,7 +68,7 @@ class Archive(Folder):
         """Bring a session to where the checkpoint was saved; tell whether there was one."""
         if self.run is None:
             return False
-        self.identity = _identity(session)
+        self.identity = identity_of(session)
         if self.saved is None:
             method = describe(session.method)
             begin(self.run, asdict(session.config), method, self._resolved(session))
@@ -89,13 +77,13 @@ class Archive(Folder):
         run, net = self.run, session.net
         groups = {name: tensors.get(name, {}) for name in GROUPS}
         by_config = session.optimization.by_config
-        theirs = _with_epochs_added(run, header, self.identity, by_config=by_config)
+        theirs = with_epochs_added(run, header, self.identity, by_config=by_config)
         check_identity(run, theirs, self.identity)
         for name, value in json.loads(json.dumps(_model_about(session))).items():
             if header.get(name) != value:
                 raise RunError(f"{run.checkpoint} is damaged: {name} is of another run.", RESTORE)
         _check_groups(run, session, tensors, header)
-        self._load_optimizer(session, groups["optimizer"], header)
+        session.optimization.load(run, groups["optimizer"], header["trained"], header["optimizer"])
         run.rewind(header["epoch"])
         records = run.records()
         _check_log(run, records, header)
@@ -125,23 +113,6 @@ class Archive(Folder):
         log.info("Going on after epoch %d of %s%s.", history.n_epochs, self.run.folder, ended)
         return True
 
-    def _load_optimizer(
-        self, session: Session, tensors: checkpoint.Tensors, header: dict[str, Any]
-    ) -> None:
-        """Restore the optimiser, and the caller's scheduler, after a check."""
-        assert self.run is not None
-        run, own = self.run, session.optimization
-        saved = header["optimizer"] or {"values": {}}
-        if (header["optimizer"] is None) != own.by_config:
-            raise RunError(f"{run.checkpoint} is damaged: optimizer is of another run.", RESTORE)
-        load_optimizer(run, session.net, own.optimizer, tensors, header["trained"], saved["values"])
-        if own.by_config:
-            return
-        load_settings(run, own.optimizer, saved["settings"])
-        if own.scheduler is not None:
-            state, where = own.scheduler.state_dict(), "the state of the scheduler"
-            own.scheduler.load_state_dict(restored(run, state, saved["scheduler"], where))
-
     def save(self, session: Session) -> None:
         """Log the last epoch, and save a checkpoint if one is due."""
         if self.run is None:
@@ -169,7 +140,7 @@ class Archive(Folder):
             "threads": torch.get_num_threads(),
             "trained": stepped(session.net, session.optimizer),
             "ended": BY_CALLER if session.is_ended else None,
-            "optimizer": _state_of_own(session),
+            "optimizer": session.optimization.state(),
             "identity": self.identity,
             "columns": None if train.columns is None else train.columns.to_dict(),
             **_model_about(session),
@@ -233,65 +204,6 @@ def begin(
         beside.write_text(text, encoding="utf-8")
 
 
-def check_identity(run: Run, theirs: dict[str, Any], ours: dict[str, Any]) -> None:
-    """Check that a checkpoint is of the same bags, method and configuration."""
-    ours = json.loads(json.dumps(ours))
-    if theirs.keys() != ours.keys():
-        found = f"the identity of the run has {listing(theirs) or 'nothing'}, not {listing(ours)}"
-        raise RunError(f"{run.checkpoint} is damaged: {found}.", RESTORE)
-    for name in sorted(ours, key=lambda name: name != "method"):  # on which all else depends
-        if ours[name] != theirs[name]:
-            difference = _difference(theirs[name], ours[name])
-            raise RunError(
-                f"{run.folder} holds a run of another {name}{difference}.",
-                "Pass what it was started with, or train in another folder: what was learned so "
-                "far depends on it.",
-            )
-
-
-def _with_epochs_added(
-    run: Run, header: dict[str, Any], ours: dict[str, Any], *, by_config: bool
-) -> dict[str, Any]:
-    """Return what a run began with, but with more epochs, if that is all that differs.
-
-    The result must be what that many epochs from the start had led to, at the same η. A scheduler
-    of the caller's that depends on how many there are has other settings, and is refused as such.
-    """
-    theirs: dict[str, Any] = header["identity"]
-    before, now = theirs.get("configuration"), ours["configuration"]
-    if theirs.get("method") != json.loads(json.dumps(ours["method"])):
-        return theirs
-    planned = before.get("epochs") if isinstance(before, dict) else None
-    if type(planned) is not int or planned < header["epoch"]:
-        found = f"it was saved after epoch {header['epoch']} of {planned!r:.60}"
-        raise RunError(f"{run.checkpoint} is damaged: {found}.", RESTORE)
-    now = json.loads(json.dumps(now))
-    if now["epochs"] <= planned or {**theirs["configuration"], "epochs": now["epochs"]} != now:
-        return theirs
-    if by_config and (now["schedule"] != "constant" or now["warmup"]):
-        found = "which falls to 0 at the last" if now["schedule"] != "constant" else "by warmup"
-        raise RunError(
-            f"{run.folder} was trained for {planned} epochs, and its learning rate "
-            f"depends on how many there are ({now['schedule']}, {found}): none can be added.",
-            f"Train {now['epochs']} epochs in another folder.",
-        )
-    return {**theirs, "configuration": now}
-
-
-def _identity(session: Session) -> dict[str, Any]:
-    """What must be the same for a run to go on."""
-    config = asdict(session.config)
-    return {
-        "training set": checkpoint.fingerprint(session.train),
-        "validation set": checkpoint.fingerprint(session.valid),
-        "method": describe(session.method),
-        **session.optimization.describe(),
-        "augmentation": {"function": session.augment and named(session.augment)},
-        "configuration": {name: value for name, value in config.items() if name not in FREE},
-        "arithmetic": {"precision": str(session.precision).removeprefix("torch.")},
-    }
-
-
 def _own_names(session: Session) -> dict[str, str]:
     """Return the names of what the caller has passed in place of the configuration's."""
     own, found = session.optimization, {}
@@ -302,28 +214,6 @@ def _own_names(session: Session) -> dict[str, str]:
     if session.augment is not None:
         found["augmentation"] = named(session.augment)
     return found
-
-
-def _state_of_own(session: Session) -> dict[str, Any] | None:
-    """Return the settings and the plain state of the caller's optimiser and scheduler."""
-    own = session.optimization
-    if own.by_config:
-        return None
-    state = None if own.scheduler is None else own.scheduler.state_dict()
-    return {
-        "settings": settings_of(own.optimizer),
-        "values": optimizer_values(session.net, own.optimizer),
-        "scheduler": plain(state, "the state of the scheduler"),
-    }
-
-
-def _difference(theirs: Any, ours: Any) -> str:
-    """Which options differ, where there are names."""
-    if not (isinstance(theirs, dict) and isinstance(ours, dict)):
-        return ""
-    names = sorted(n for n in theirs.keys() | ours.keys() if theirs.get(n) != ours.get(n))
-    names = ["class"] if "class" in names else names  # of an optimiser: nothing else compares
-    return ": " + ", ".join(f"{n} {theirs.get(n)!r}, not {ours.get(n)!r}" for n in names)
 
 
 def _check_groups(

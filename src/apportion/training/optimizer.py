@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -19,8 +19,18 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from apportion.config import TrainConfig
-from apportion.errors import ConfigError, count, listing
-from apportion.training.optimizer_state import changeable, plain
+from apportion.errors import ConfigError, RunError, count, listing
+from apportion.runs.header import RESTORE
+from apportion.runs.run import Run
+from apportion.training.optimizer_state import (
+    changeable,
+    load_optimizer,
+    load_settings,
+    optimizer_values,
+    plain,
+    restored,
+    settings_of,
+)
 
 __all__ = ["MakeOptimizer", "MakeScheduler", "Optimization"]
 
@@ -29,6 +39,7 @@ log = logging.getLogger("apportion")
 MakeOptimizer = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 MakeScheduler = Callable[[torch.optim.Optimizer], LRScheduler]
 
+SCHEDULER = "the state of the scheduler"  # in errors
 OF_CONFIG = "that of the configuration"
 OF_OPTIMIZER = ("learning_rate", "weight_decay")  # options that an own optimiser replaces,
 OF_SCHEDULER = ("schedule", "warmup")  # and those that an own scheduler replaces
@@ -119,7 +130,7 @@ class Optimization:
         """The learning rate of each group of parameters."""
         if self.by_config:
             return [self.config.learning_rate]
-        return [float(group["lr"]) for group in self.optimizer.param_groups]
+        return [float(group["lr"]) for group in self.optimizer.param_groups if "lr" in group]
 
     def describe(self) -> dict[str, dict[str, Any]]:
         """Return what an optimiser and a scheduler can be recognised by, before the first step."""
@@ -136,11 +147,41 @@ class Optimization:
                 optimiser[f"{name} of group {i}"] = plain(value, f"{name} of the optimiser")
         if self.scheduler is None:
             return {"optimiser": optimiser, "scheduler": {"class": None}}
-        scheduler = plain(self.scheduler.state_dict(), "the state of the scheduler")
+        scheduler = plain(self.scheduler.state_dict(), SCHEDULER)
         return {
             "optimiser": optimiser,
             "scheduler": {"class": type(self.scheduler).__name__, **scheduler},
         }
+
+    def state(self) -> dict[str, Any] | None:
+        """Return the settings and the plain state of the caller's optimiser and scheduler."""
+        if self.by_config:
+            return None
+        state = None if self.scheduler is None else self.scheduler.state_dict()
+        return {
+            "settings": settings_of(self.optimizer),
+            "values": optimizer_values(self.net, self.optimizer),
+            "scheduler": plain(state, SCHEDULER),
+        }
+
+    def load(
+        self,
+        run: Run,
+        tensors: Mapping[str, Tensor],
+        was: Mapping[str, bool],
+        state: Mapping[str, Any] | None,
+    ) -> None:
+        """Go on from the tensors of an optimiser and from what `state` returned, after a check."""
+        if (state is None) != self.by_config:
+            raise RunError(f"{run.checkpoint} is damaged: optimizer is of another run.", RESTORE)
+        values = {} if state is None else state["values"]
+        load_optimizer(run, self.net, self.optimizer, tensors, was, values)
+        if state is not None:
+            load_settings(run, self.optimizer, state["settings"])
+        if state is not None and self.scheduler is not None:
+            own = self.scheduler.state_dict()
+            self.scheduler.load_state_dict(restored(run, own, state["scheduler"], SCHEDULER))
+        self.on_host = _numbers(self.optimizer)
 
     def say_unused(self) -> None:
         """Log which options of the configuration the caller's optimiser and scheduler replace."""

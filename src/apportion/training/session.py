@@ -15,7 +15,7 @@ from apportion.engine.device import precision_for, stream_for
 from apportion.engine.feed import Parts
 from apportion.engine.generators import OwnGenerators
 from apportion.engine.step import Mode, Stepper
-from apportion.errors import Option, RunError
+from apportion.errors import RunError
 from apportion.methods.base import Supervision
 from apportion.methods.registry import method_named
 from apportion.metrics import accuracy, proportion_error
@@ -246,7 +246,7 @@ class Session:
 
     def finish(self) -> History:
         """Leave the selected weights in the net, and no gradients."""
-        for parameter in self.parameters:
+        for parameter in self.net.parameters():
             parameter.grad = None  # they are in the memory of the graphs
         self.last = _copy(self.net)
         self.selected = self.selected or self.last
@@ -268,17 +268,10 @@ class Session:
 
     def _diverged(self, what: str) -> RunError:
         rates = ", ".join(f"{rate:g}" for rate in self.optimization.rates)
-        after = (
-            ", in another folder; or look for NaN and for very large values in x. A checkpoint, if "
-            "there is one, was saved before that."
-        )
         return RunError(
             f"{what}.",
-            (
-                f"Lower the learning rate (it is {rates}) or pass ",
-                Option("clip_norm", "1", "1"),
-                after,
-            ),
+            f"Lower the learning rate (it is {rates}), in another folder; or look for NaN and for "
+            "very large values in x. A checkpoint, if there is one, was saved before that.",
         )
 
 
