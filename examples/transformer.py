@@ -25,7 +25,7 @@ def main():  # sentences with the words 18 or 19 are of class 1: only shares are
     bag = np.argsort(np.argsort(truth + 2 * rng.random(2000))) // 20  # of differing shares
     train, valid, _ = Bags.from_rows(ids, bag, truth=truth).split(0.2, seed=0)
     torch.manual_seed(0)
-    net, config = Transformer(), TrainConfig(epochs=12, batch_size=64, clip_norm=1.0)
+    net, config = Transformer(), TrainConfig(epochs=6, batch_size=64, clip_norm=1.0)
     rest = [*net.body.parameters(), *net.head.parameters()]
     groups = [{"params": [*net.words.parameters()], "lr": 1e-2}, {"params": rest, "lr": 3e-3}]
     warmup = 0.1 * count_steps(train, config=config)

@@ -4,10 +4,12 @@ import json
 
 import numpy as np
 import pytest
+from torch import nn
 
-from apportion import LLPClassifier
+from apportion import LLPClassifier, Model, fit
 from apportion.bags.columns import Columns
 from apportion.data.encoding import encode, learn_columns
+from apportion.testing import toy_bags, toy_config
 from tests.cli.wards_on_disk import QUICK, run, voters, write
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
@@ -79,3 +81,15 @@ def test_a_folder_that_is_no_run_is_named(tmp_path, monkeypatch, folder):
     assert result.exit_code == 1
     assert "apportion train" in result.stderr
     assert not (tmp_path / "model.onnx").exists()
+
+
+def test_a_net_of_ones_own_is_exported_in_python(tmp_path):
+    bags = toy_bags()
+    net = nn.Linear(2, 3)
+    fit(net, bags, config=toy_config(epochs=1), run=tmp_path / "run")
+    result = run("export", tmp_path / "run", tmp_path / "net.onnx")
+    assert result.exit_code == 1
+    assert "a net that is none of apportion's" in result.stderr
+    assert "Load it in Python: Model.load(path, net=…)" in result.stderr
+    assert "to_onnx" in result.stderr
+    assert Model.load(tmp_path / "run", net=net).to_onnx(tmp_path / "net.onnx").exists()

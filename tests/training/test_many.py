@@ -467,3 +467,11 @@ def test_jobs_with_one_run_folder_are_refused_without_talk_of_nets(tmp_path):
     with pytest.raises(ConfigError, match="have the same run folder") as caught:
         fit_many(jobs)
     assert "deepcopy" not in str(caught.value)
+
+
+def test_on_epoch_ends_its_own_job_alone():
+    ended, whole = fit_many(
+        [job(epochs=4, on_epoch=lambda record, net: record["epoch"] == 2), job(epochs=4)]
+    )
+    assert (ended.n_epochs, ended.ended) == (2, "on_epoch")
+    assert (whole.n_epochs, whole.ended) == (4, "epochs")

@@ -262,8 +262,7 @@ def host_state() -> tuple[object, ...]:
     return (
         torch.default_generator.get_state().numpy().tobytes(),
         random.getstate(),
-        inner["key"].tobytes(),
-        inner["pos"],
+        *(value.tobytes() if hasattr(value, "tobytes") else value for value in inner.values()),
     )
 
 

@@ -139,7 +139,7 @@ def _built(path: Path, header: Mapping[str, Any], n_weights: int) -> nn.Module:
         raise RunError(
             f"{path} has the weights of a net that is none of apportion's.",
             "Load it in Python: Model.load(path, net=…) takes a net like the one that was "
-            "trained, or a function that makes one.",
+            "trained, or a function that makes one; it has predict and to_onnx.",
         )
     with _checking_recipe(path):
         nets = [net for group in groups_of(recipe) for net in group if isinstance(net, dict)]

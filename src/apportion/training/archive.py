@@ -110,7 +110,8 @@ class Archive(Folder):
         session.is_ended = header["ended"] is not None and session.config.epochs == before
         run.set_epochs(session.config.epochs)
         ended = f", where {header['ended']} had ended it" if header["ended"] else ""
-        log.info("Going on after epoch %d of %s%s.", history.n_epochs, self.run.folder, ended)
+        does = "Stays" if session.is_ended else "Going on"
+        log.info("%s after epoch %d of %s%s.", does, history.n_epochs, self.run.folder, ended)
         return True
 
     def save(self, session: Session) -> None:
