@@ -32,7 +32,8 @@ log = logging.getLogger("apportion")
 GROUPS = ("model", "best", "optimizer", "method")  # of the tensors in a checkpoint
 
 # Options that may change from start to start; the precision they lead to may not.
-FREE = ("device", "precision", "step_mode", "device_memory_gib", "threads", "checkpoint_every")
+FREE = ("device", "precision", "step_mode", "device_memory_gib", "threads", "workers",
+        "checkpoint_every")  # fmt: skip
 
 
 class Folder:

@@ -1,0 +1,42 @@
+"""Sparse matrices of scipy, whose rows become dense a batch at a time."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from apportion.bags.checks import Ints
+
+__all__ = ["is_sparse", "rows_at_once", "scale_of"]
+
+DENSE = 2**26  # bytes of rows that are dense at once, in float32
+
+
+def is_sparse(x: Any) -> bool:
+    """Tell whether something is a sparse matrix or array of scipy, in any format."""
+    return hasattr(x, "tocsr")
+
+
+def rows_at_once(x: Any, most: int) -> int:
+    """Return how many rows of a matrix are made dense at once: at most so many.
+
+    Examples
+    --------
+    >>> from scipy.sparse import csr_array
+    >>> rows_at_once(csr_array((9, 50_000)), 4096), rows_at_once(np.zeros((9, 50_000)), 4096)
+    (335, 4096)
+    """
+    return min(most, max(1, DENSE // (4 * max(1, x.shape[1])))) if is_sparse(x) else most
+
+
+def scale_of(x: Any, rows: Ints) -> float:
+    """Return what all numbers of a sparse matrix are divided by, measured over some rows.
+
+    Sparse rows are not centred, which would make them dense; and their columns are not scaled one
+    by one, which would blow up those that are 0 almost everywhere, such as rare words.
+    """
+    values = x[rows].astype(np.float64)
+    square = float(values.multiply(values).sum()) / max(len(rows), 1)
+    return math.sqrt(square) or 1.0
