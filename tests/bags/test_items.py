@@ -33,7 +33,7 @@ class Noisy(Dataset):
 
     def __getitem__(self, row):
         self.read += 1
-        drawn = [random.random(), np.random.rand(), float(torch.rand(()))]
+        drawn = [random.random(), np.random.rand(), float(torch.rand(()))]  # noqa: NPY002
         return np.array([row, *drawn]), row % 2
 
 
@@ -146,7 +146,8 @@ def test_draws_are_a_function_of_seed_epoch_and_row():
 
 def test_reading_leaves_the_generators_as_they_were():
     def states():
-        return random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
+        numpys = np.random.get_state()[1].tolist()  # noqa: NPY002
+        return random.getstate(), numpys, torch.get_rng_state().tolist()
 
     before = states()
     items = Items(Noisy())
@@ -195,7 +196,7 @@ def test_other_wrong_arguments_are_refused():
         Items(TensorDataset(X), TensorDataset(X[:3]))
     for inputs in (0, True, [], [1], "ids", 1.5):
         with pytest.raises(ConfigError, match="inputs must be an integer ≥ 1, names of entries"):
-            Items(TensorDataset(X), inputs=inputs)
+            Items(TensorDataset(X), inputs=inputs)  # type: ignore[arg-type]
     with pytest.raises(BagError, match="x has 6 rows, but the bag ids are of shape"):
         Bags.from_dataset(TensorDataset(X), list("aab"), {"a": [1, 0]})
 

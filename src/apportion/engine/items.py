@@ -45,7 +45,7 @@ class Itemwise:
         self.names: tuple[str, ...] | None = items.names
         self.parts: Sequence[Any] = items.parts
         self.copies = Copies(device)
-        self.idle: list[DataLoader[Any]] = []  # several where batches are read within others
+        self.pool: list[_Workers] = []  # several where batches are read within others
 
     def batches(
         self, rows: Ints, spans: Iterable[tuple[int, int]], draw: Draw | None = None
@@ -67,31 +67,56 @@ class Itemwise:
                     parts = read_batch(self.items, request)
                 yield self.copies.pinned(parts)
             return
-        loader = self.idle.pop() if self.idle else self._loader()
-        orders: Any = loader.sampler
-        orders.requests = requests
-        for parts in loader:
-            if isinstance(parts, ApportionError):
-                raise parts
-            yield parts
-        self.idle.append(loader)
+        workers = next((own for own in self.pool if not own.busy), None)
+        if workers is None:
+            workers = _Workers(self.items, self.workers, self.device)
+            self.pool.append(workers)
+        yield from workers.read(requests)
 
-    def _loader(self) -> DataLoader[Any]:
-        return DataLoader(
-            _Reader(self.items),
+    def close(self) -> None:
+        """End the worker processes."""
+        for workers in self.pool:
+            workers.close()
+        self.pool.clear()
+
+
+class _Workers:
+    """Processes that read batches, one sequence of them at a time."""
+
+    def __init__(self, items: Items, n: int, device: torch.device) -> None:
+        self.orders, self.busy = _Requests(), False
+        self.loader: Any = DataLoader(
+            _Reader(items),
             batch_size=None,  # a request is a whole batch
-            sampler=_Requests(),
-            num_workers=self.workers,
+            sampler=self.orders,
+            num_workers=n,
             collate_fn=_as_it_is,
-            pin_memory=self.device.type == "cuda",
+            pin_memory=device.type == "cuda",
             prefetch_factor=AHEAD,
             persistent_workers=True,
             generator=torch.Generator(),  # it draws a seed, which must not be one of the run's
         )
+        self.iterator: Any = None
+
+    def read(self, requests: Sequence[Request]) -> Iterator[Parts]:
+        """Yield batches in their order."""
+        self.busy, self.orders.requests = True, requests
+        try:
+            self.iterator = iter(self.loader)
+            for _ in requests:
+                parts = next(self.iterator)
+                if isinstance(parts, ApportionError):
+                    raise parts
+                yield parts
+        finally:
+            self.busy = False
 
     def close(self) -> None:
-        """End the worker processes."""
-        self.idle.clear()
+        """End the processes, also where the traceback of an error still has the iterator."""
+        end = getattr(self.iterator, "_shutdown_workers", None)
+        self.loader = self.iterator = None
+        if end is not None:
+            end()
 
 
 class _Requests(Sequence[Request]):
