@@ -227,8 +227,8 @@ class Bags:
 
         Nothing is read here, except by ``truth="items"``. Training reads every item anew in every
         epoch, so that the Dataset's own random augmentation differs each time. What it draws from
-        torch, numpy or Python is a function of seed, epoch and item, in any number of worker
-        processes (``TrainConfig.workers``).
+        torch, numpy or Python is a function of the seed, the epoch and the batch, in any number of
+        worker processes (``TrainConfig.workers``).
 
         Parameters
         ----------

@@ -2,7 +2,8 @@
 
 An item is what ``dataset[row]`` returns: an array or a number, a tuple ``(x, y, …)``, or a mapping
 of names to arrays, as a tokenizer returns. Whatever it draws at random (by torch, numpy or Python)
-is a function of seed, epoch and row: the same in any process, and after any interruption.
+is a function of seed, epoch and the rows of its batch, or, where it is evaluated, of its row alone:
+the same in any process, and after any interruption.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ PAD = "Return items of one shape: cut or pad them in the Dataset, for example to
 
 
 class Draw(NamedTuple):
-    """What the random numbers of items depend on, beside their rows."""
+    """What the random numbers of a batch depend on, beside its rows."""
 
     seed: int
     epoch: int  # from 1 on
@@ -80,18 +81,20 @@ class Items:
         return len(self.dataset)
 
     def read(self, rows: Ints, draw: Draw | None = None) -> list[tuple[Any, ...]]:
-        """Read the parts of items: of those to train on in an epoch, or of those to evaluate.
+        """Read the parts of a batch of items: to train on in an epoch, or else to evaluate.
 
-        The generators of the process are left as they were.
+        The generators of the process are left as they were. To train on, they are seeded once per
+        batch: for each item it would take as long as a small item does.
         """
         clean = draw is None and self.evaluate is not None
-        dataset = self.evaluate if clean else self.dataset
-        seeds = seeds_of_rows(*(draw or UNCHANGING), rows)
+        dataset, names = self.evaluate if clean else self.dataset, self.names
+        seeds = seeds_of_rows(*(draw or UNCHANGING), rows if draw is None else rows[:1]).tolist()
         read = []
         with kept_generators():
-            for row, seed in zip(rows.tolist(), seeds.tolist(), strict=True):
-                seed_generators(seed)
-                read.append(self._values(row, dataset[row]))
+            for number, row in enumerate(rows.tolist()):
+                if number < len(seeds):
+                    seed_generators(seeds[number])
+                read.append(self._taken(row, dataset[row], names))
         return read
 
     def truth(self) -> list[Any]:
@@ -131,9 +134,6 @@ class Items:
             log.info("The %s %s of each item is not learned from.", what, listing(left_out))
         values = self._taken(0, item, names)
         return names, [(_shape(value), _dtype(value, n)) for n, value in enumerate(values)]
-
-    def _values(self, row: int, item: Any) -> tuple[Any, ...]:
-        return self._taken(row, item, self.names)
 
     def _chosen(self, item: Any) -> Any:
         """Return the instance of an item, without its label."""

@@ -1,7 +1,7 @@
 """Rows that are the items of a Dataset: read and stacked here, or by the workers of a DataLoader.
 
 The workers stay for all of a training. A batch is the same whoever reads it, since what an item
-draws at random depends on seed, epoch and row alone. On a GPU batches arrive through pinned memory,
+draws at random depends on seed, epoch and rows alone. On a GPU batches arrive through pinned memory,
 on a stream of their own, while it computes.
 """
 
