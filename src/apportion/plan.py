@@ -16,16 +16,14 @@ import numpy as np
 
 from apportion.bags.bags import Bags
 from apportion.bags.items import Items
-from apportion.bags.sparse import is_sparse
+from apportion.bags.sparse import is_sparse, rows_at_once
 from apportion.config import TrainConfig
 from apportion.errors import count, must_be
 from apportion.threads import available_cores, idle_cores, threads_worth
 
 __all__ = [
     "AUTO",
-    "LINEAR",
     "METHOD",
-    "OF_SPARSE",
     "SPARSE",
     "Choice",
     "Choices",
@@ -47,8 +45,7 @@ FEWEST_HELD_OUT = 5  # bags: fewer select worse than taking the last epoch
 WEIGHT_DECAY = 0.1  # of AdamW
 MOST_SEEN = 3e7  # instances that the net is shown in all epochs together
 
-METHOD, AUTO, LINEAR = "fpl", "auto", "linear"
-OF_SPARSE = "the default for sparse rows, such as texts: many columns, of which a row has few"
+METHOD, AUTO = "fpl", "auto"
 ONE_NET = "count-likelihood"  # the best method of a single net on tables
 OF_EVERY_METHOD = ("seed", "device", "threads")  # options of `TrainConfig`
 SPARSE, ITEMS = "sparse rows", "items of a Dataset"
@@ -162,13 +159,16 @@ def make_plan(
         return Choice(value, reason)
 
     n, kind = train.n_instances, kind_of_instances(train)
-    size_reason = f"about a hundredth of {n:,} instances, from 32 to 1,024"
+    size, size_reason = _batch_size(n), f"about a hundredth of {n:,} instances, from 32 to 1,024"
+    if kind == SPARSE and size > (most := rows_at_once(train.parts[0], size)):
+        columns = count(train.parts[0].shape[1], "column")
+        size, size_reason = max(32, most), f"of {columns}, which are dense a batch at a time"
     own_net = f"the instances are {'rows of a table' if kind == 'table' else kind}"
     plan = Plan(
         net=Choice(NET_OF_KIND[kind], own_net) if net is None else Choice(net, "given"),
         method=default_method(kind, ["net"]) if method is None else method,
         epochs=chosen("epochs", *_epochs(n)),
-        batch_size=chosen("batch_size", _batch_size(n), size_reason),
+        batch_size=chosen("batch_size", size, size_reason),
         weight_decay=chosen("weight_decay", WEIGHT_DECAY, "the default of a plan"),
         validation=validation,
         threads=Choice(given.get("threads"), "given"),
@@ -203,7 +203,7 @@ def default_method(kind: str, given: Collection[str]) -> Choice:
         return Choice(METHOD, f"the default: {fpl}")
     for_one = [name for name in given if name not in (*OF_EVERY_METHOD, "validation")]
     if not for_one and kind == SPARSE:
-        return Choice(LINEAR, OF_SPARSE)
+        return Choice("linear", "the default for sparse rows: many columns, of which each has few")
     if not for_one and kind == "table":
         return Choice(AUTO, "the default for tables")
     asks = "" if for_one in ([], ["net"]) else f", which {' and '.join(for_one)} ask"

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 
 from apportion.bags.checks import Ints
+from apportion.errors import DataError
 
 __all__ = ["is_sparse", "rows_at_once", "scale_of"]
 
+NORM = 1000.0  # mean square of the scaled rows: the best penalty is then among those that are tried
 DENSE = 2**26  # bytes of rows that are dense at once, in float32
 
 
@@ -37,6 +39,10 @@ def scale_of(x: Any, rows: Ints) -> float:
     Sparse rows are not centred, which would make them dense; and their columns are not scaled one
     by one, which would blow up those that are 0 almost everywhere, such as rare words.
     """
-    values = x[rows].astype(np.float64)
-    square = float(values.multiply(values).sum()) / max(len(rows), 1)
-    return math.sqrt(square) or 1.0
+    square = float(np.square(x[rows].data, dtype=np.float64).sum()) / max(len(rows), 1)
+    if not math.isfinite(square):
+        raise DataError(
+            "x, a sparse matrix, has numbers that are missing or infinite.",
+            "Replace them, or leave out their rows.",
+        )
+    return math.sqrt(square / NORM) or 1.0

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from apportion.bags.bags import Bags
 from apportion.bags.items import Draw, Items
+from apportion.bags.sparse import is_sparse, rows_at_once
 from apportion.config import TrainConfig
 from apportion.engine.copies import Parts
 from apportion.engine.device import memory_for
@@ -88,7 +89,7 @@ class Instances:
     def confidence(self, net: nn.Module, precision: torch.dtype, most: int) -> Tensor:
         """Compute conf(x, c, f) of every instance (N, C); each distinct row is computed once."""
         found = torch.empty(len(self.distinct), self.bags.n_classes, device=self.device)
-        spans = cut(len(found), most)
+        spans = cut(len(found), rows_at_once(self.feed.parts[0], most))
         fill_confidence(found, net, self.feed.batches(self.distinct, spans), spans, precision)
         return found.index_select(0, self.inverse)
 
@@ -246,6 +247,10 @@ def place(
         nonlocal left
         if id(bags.x) in itemwise:
             return Instances(bags, itemwise[id(bags.x)])
+        if any(map(is_sparse, parts)):
+            for part in parts:
+                readable_part(part[:1])  # which raises if a network cannot take it
+            return Instances(bags, Streamed(parts, device))
         needed = shelf.bytes_of(parts, device)
         where = f"{_mebibytes(needed)} of {name} instances"
         if needed <= left:

@@ -3,7 +3,8 @@
 Data that fit stay on the device as they are stored; a batch is gathered there. Data that do not are
 read where they lie, in host memory or a mapped file, by a thread that is a few batches ahead; on a
 GPU they travel through pinned buffers on a stream of their own while it computes. Both yield
-the same batches. The items of a Dataset are read as it reads them (`apportion.engine.items`).
+the same batches. Sparse rows become dense a batch at a time. The items of a Dataset are read as it
+reads them (`apportion.engine.items`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from apportion.bags.items import Draw
+from apportion.bags.sparse import is_sparse
 from apportion.engine.copies import Copies, Parts, as_networks_take
 from apportion.engine.items import Itemwise
 from apportion.errors import BagError
@@ -95,8 +97,11 @@ class Streamed:
 Feed = Resident | Streamed | Itemwise
 
 
-def _taken(part: Tensor, rows: Ints, *, pinned: bool) -> Tensor:
+def _taken(part: Any, rows: Ints, *, pinned: bool) -> Tensor:
     """Copy rows into a buffer."""
+    if is_sparse(part):
+        dense = readable_part(part[rows])
+        return dense.pin_memory() if pinned else dense
     buffer = torch.empty((len(rows), *part.shape[1:]), dtype=part.dtype, pin_memory=pinned)
     try:  # numpy stays in this thread, torch would take those that compute; "clip" spares a copy
         np.take(part.numpy(), rows, axis=0, out=buffer.numpy(), mode="clip")
@@ -106,9 +111,14 @@ def _taken(part: Tensor, rows: Ints, *, pinned: bool) -> Tensor:
 
 
 def readable_part(part: Any) -> Tensor:
-    """Return an array as a tensor, without a copy where torch can read it, as in a mapped file."""
+    """Return an array as a tensor, without a copy where torch can read it, as in a mapped file.
+
+    Sparse rows become dense.
+    """
     if isinstance(part, Tensor):
         return part.detach()
+    if is_sparse(part):
+        part = part.toarray()
     array = np.ascontiguousarray(part)
     if array.dtype.kind not in "fiub":
         raise BagError(

@@ -1,8 +1,8 @@
 """Rows that are the items of a Dataset: read and stacked here, or by the workers of a DataLoader.
 
 The workers stay for all of a training. A batch is the same whoever reads it, since what an item
-draws at random depends on seed, epoch and rows alone. On a GPU batches arrive through pinned memory,
-on a stream of their own, while it computes.
+draws at random depends on seed, epoch and rows alone. On a GPU batches arrive through pinned
+memory, on a stream of their own, while it computes.
 """
 
 from __future__ import annotations

@@ -204,6 +204,8 @@ class Model:
                 "x is a DataFrame, but the model was trained on arrays.",
                 "Pass arrays like those that it was trained on.",
             )
+        if is_sparse(x):
+            x = x.toarray()  # as wide as the table
         if not hasattr(x, "columns"):
             if self.columns.categorical:
                 raise DataError(

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from apportion.bags.bags import Bags
 from apportion.bags.items import Items
+from apportion.bags.sparse import is_sparse
 from apportion.config import MOST_THREADS
 from apportion.errors import RunError, count, listing
 from apportion.runs.header import RESTORE, metadata, opened, seal
@@ -202,7 +203,11 @@ def fingerprint(bags: Bags | None) -> str:
     sample = np.unique(np.linspace(0, bags.n_rows - 1, SAMPLED_ROWS).astype(np.int64))
     for part in bags.parts:
         digest.update(f"{part.dtype}{tuple(part.shape)}".encode())
-        if isinstance(part, Tensor):  # as bytes: numpy does not have all of torch's types
+        if is_sparse(part):
+            some = part[sample]
+            for array in (some.data, some.indices, some.indptr):
+                digest.update(np.ascontiguousarray(array).tobytes())
+        elif isinstance(part, Tensor):  # as bytes: numpy does not have all of torch's types
             rows = part[torch.from_numpy(sample).to(part.device)].cpu().contiguous()
             digest.update(rows.view(torch.uint8).numpy().tobytes())
         else:

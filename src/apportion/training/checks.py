@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from apportion.bags.bags import Bags
 from apportion.bags.describe import separability_warning
 from apportion.bags.items import Items
+from apportion.bags.sparse import is_sparse
 from apportion.config import TrainConfig
 from apportion.data.constants import check_constants
 from apportion.engine.batches import Instances
@@ -28,7 +29,8 @@ def warn_of_bags(train: Bags) -> None:
     """
     if said := separability_warning(train):
         log.warning("%s", said)
-    if train.columns is None and not isinstance(train.x, Items):  # which would all be read
+    # The items of a Dataset would all be read, and sparse columns are 0 in many bags.
+    if train.columns is None and not isinstance(train.x, Items) and not is_sparse(train.x):
         check_constants(train, remedy="Leave such columns out of x.", leave_out=False)
 
 
