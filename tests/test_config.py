@@ -36,6 +36,10 @@ WHOLE = "an integer ≥ 1"
             ("threads", value, f"{WHOLE} and ≤ 1,024, or None")
             for value in (0, -3, 2.0, True, "5", 1025, 100_000)
         ],
+        *[
+            ("workers", value, "an integer ≥ 0 and ≤ 1,024")
+            for value in (-1, 2.0, True, "5", None, 1025)
+        ],
         *[("seed", value, "an integer ≥ 0 and below 2**63") for value in (-1, 2**63, 1.0, None)],
         *[
             ("learning_rate", v, "above 0 and below a million")
@@ -86,6 +90,8 @@ def test_augmentations_that_are_one_text_are_not_taken_letter_by_letter():
         {"epochs": 1, "batch_size": 1, "instances_per_pass": 1, "checkpoint_every": 1},
         {"bags_per_step": None, "patience": None, "threads": None},
         {"bags_per_step": 1, "patience": 1, "threads": 1},
+        {"workers": 0},
+        {"workers": 1024},
         {"seed": 0, "warmup": 0, "weight_decay": 0, "learning_rate": 1},
         {"seed": 2**63 - 1, "warmup": 0.999, "learning_rate": 1e-300},
         {"device_memory_gib": None, "step_mode": "auto"},
@@ -168,6 +174,7 @@ TRIED: dict[str, st.SearchStrategy[Any]] = {
     "step_mode": st.sampled_from(["auto", "eager", "captured", "compiled"]),
     "device_memory_gib": st.none() | st.integers(0, 10**6) | st.floats(0, 1e6),
     "threads": st.none() | st.integers(1, 100),
+    "workers": st.integers(0, 100),
     "checkpoint_every": st.integers(1, 100),
 }
 OPTIONS = st.fixed_dictionaries({}, optional=TRIED)

@@ -140,6 +140,9 @@ class TrainConfig:
         CPU threads. By default training takes as many as its steps are worth on the cores that
         are idle when it begins, often 1, and label decisions take all cores. On the CPU, results
         are bit-identical only at the same number of threads: pass one, where that matters.
+    workers : int
+        Processes that read the items of a Dataset ahead of their use, as in a DataLoader; with 0
+        they are read between the steps. Results are the same. Arrays need none.
     checkpoint_every : int
         The number of epochs between checkpoints, in training with a run folder.
 
@@ -175,6 +178,7 @@ class TrainConfig:
         None, _or_none(_number("a number of GiB ≥ 0", 0, math.inf))
     )
     threads: int | None = option(None, _or_none(_integer(1, MOST_THREADS + 1, MANY)))
+    workers: int = option(0, _integer(0, MOST_THREADS + 1, MANY))
     checkpoint_every: int = option(1, ONE_OR_MORE)
 
     def __post_init__(self) -> None:

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 
 from apportion.bags.bags import Bags
+from apportion.bags.items import Items
+from apportion.bags.sparse import is_sparse, rows_at_once
 from apportion.config import TrainConfig
 from apportion.errors import count, must_be
 from apportion.threads import available_cores, idle_cores, threads_worth
@@ -22,6 +24,7 @@ from apportion.threads import available_cores, idle_cores, threads_worth
 __all__ = [
     "AUTO",
     "METHOD",
+    "SPARSE",
     "Choice",
     "Choices",
     "Plan",
@@ -45,7 +48,14 @@ MOST_SEEN = 3e7  # instances that the net is shown in all epochs together
 METHOD, AUTO = "fpl", "auto"
 ONE_NET = "count-likelihood"  # the best method of a single net on tables
 OF_EVERY_METHOD = ("seed", "device", "threads")  # options of `TrainConfig`
-NET_OF_KIND = {"table": "mlp", "signals": "conv1d", "images": "resnet18"}
+SPARSE, ITEMS = "sparse rows", "items of a Dataset"
+NET_OF_KIND = {
+    "table": "mlp",
+    SPARSE: "mlp",
+    ITEMS: "mlp",
+    "signals": "conv1d",
+    "images": "resnet18",
+}
 
 
 @dataclass(frozen=True)
@@ -149,13 +159,16 @@ def make_plan(
         return Choice(value, reason)
 
     n, kind = train.n_instances, kind_of_instances(train)
-    size_reason = f"about a hundredth of {n:,} instances, from 32 to 1,024"
+    size, size_reason = _batch_size(n), f"about a hundredth of {n:,} instances, from 32 to 1,024"
+    if kind == SPARSE and size > (most := rows_at_once(train.parts[0], size)):
+        columns = count(train.parts[0].shape[1], "column")
+        size, size_reason = max(32, most), f"of {columns}, which are dense a batch at a time"
     own_net = f"the instances are {'rows of a table' if kind == 'table' else kind}"
     plan = Plan(
         net=Choice(NET_OF_KIND[kind], own_net) if net is None else Choice(net, "given"),
         method=default_method(kind, ["net"]) if method is None else method,
         epochs=chosen("epochs", *_epochs(n)),
-        batch_size=chosen("batch_size", _batch_size(n), size_reason),
+        batch_size=chosen("batch_size", size, size_reason),
         weight_decay=chosen("weight_decay", WEIGHT_DECAY, "the default of a plan"),
         validation=validation,
         threads=Choice(given.get("threads"), "given"),
@@ -170,8 +183,8 @@ def default_method(kind: str, given: Collection[str]) -> Choice:
 
     Parameters
     ----------
-    kind : "table", "signals" or "images"
-        What the instances are.
+    kind : str
+        What the instances are: see `kind_of_instances`.
     given : collection of str
         The names of the options that are given.
 
@@ -186,12 +199,14 @@ def default_method(kind: str, given: Collection[str]) -> Choice:
     for name in ("preset", "eta"):
         if name in given:
             return Choice(METHOD, f"{fpl}, since {name} is given")
-    if kind != "table":
+    if kind not in ("table", SPARSE, ITEMS):
         return Choice(METHOD, f"the default: {fpl}")
     for_one = [name for name in given if name not in (*OF_EVERY_METHOD, "validation")]
-    if not for_one:
+    if not for_one and kind == SPARSE:
+        return Choice("linear", "the default for sparse rows: many columns, of which each has few")
+    if not for_one and kind == "table":
         return Choice(AUTO, "the default for tables")
-    asks = "" if for_one == ["net"] else f", which {' and '.join(for_one)} ask"
+    asks = "" if for_one in ([], ["net"]) else f", which {' and '.join(for_one)} ask"
     asks += "" if not asks else "s for" if len(for_one) == 1 else " for"
     return Choice(ONE_NET, f"the default of a single net on a table{asks}")
 
@@ -232,14 +247,18 @@ def check_share(asked: Any, name: str = "validation") -> None:
 
 
 def kind_of_instances(bags: Bags) -> str:
-    """Return what the instances are, by their shape: "table", "signals" or "images"."""
+    """Return what the instances are, by their shape: "table", "signals" or "images".
+
+    Rows of numbers that are no table in memory are "sparse rows" or "items of a Dataset".
+    """
     return "table" if bags.x is None else kind_of_rows(bags.x)
 
 
 def kind_of_rows(x: Any) -> str:
-    """Return what the rows of an array, a frame, or the first of a tuple of them are."""
-    first = x[0] if isinstance(x, tuple) else x
-    return {3: "signals", 4: "images"}.get(len(first.shape), "table")
+    """Return what the rows of an array, a frame, a Dataset, or the first of a tuple of them are."""
+    first = x.parts[0] if isinstance(x, Items) else x[0] if isinstance(x, tuple) else x
+    flat = ITEMS if isinstance(x, Items) else SPARSE if is_sparse(first) else "table"
+    return {3: "signals", 4: "images"}.get(len(first.shape), flat)
 
 
 def preset_options(name: str) -> dict[str, Any]:
@@ -267,7 +286,7 @@ def threads_for(train: Bags, per_step: int) -> Choice:
     1 (steps of 32 rows × 3 columns are too small to share among cores)
     """
     cores = available_cores()
-    if kind_of_instances(train) != "table":
+    if kind_of_instances(train) in ("signals", "images"):
         return Choice(cores, "one per available core")
     columns = 1 if train.x is None else sum(int(np.prod(part.shape[1:])) for part in train.parts)
     worth = threads_worth(per_step * columns)

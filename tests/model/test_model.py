@@ -301,3 +301,49 @@ def test_threads_share_a_model_and_find_the_bits_that_one_finds(kind, monkeypatc
         for found in pool.map(predict, range(8)):
             for k, confidence in found:
                 assert confidence.tobytes() == expected[k].tobytes()
+
+
+# ------------------------------------------------------------------------------------- Datasets
+
+
+class ByName(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.ahead, self.behind = nn.Linear(4, 2), nn.Linear(4, 2)
+
+    def forward(self, *, first, second):
+        return self.ahead(first) - self.behind(second)
+
+
+def model_by_name():
+    items = [{"second": torch.rand(4), "first": torch.rand(4)} for _ in range(6)]
+    bags = Bags.from_dataset(items, list("aabbcc"), {bag: [0.5, 0.5] for bag in "abc"})
+    return Model(ByName().eval(), bags.classes, describe_parts(bags)), bags, items
+
+
+def test_parts_with_names_are_kept_in_the_file(tmp_path):
+    model, bags, items = model_by_name()
+    model.save(tmp_path / "model")
+    loaded = Model.load(tmp_path / "model", net=ByName)
+    assert loaded.names == ("second", "first")
+    np.testing.assert_array_equal(loaded.predict_proba(bags), model.predict_proba(bags))
+    whole = tuple(torch.stack([item[name] for item in items]) for name in loaded.names)
+    np.testing.assert_allclose(loaded.predict_proba(whole), model.predict_proba(bags), atol=1e-6)
+    assert not loaded.net._forward_pre_hooks
+
+
+def test_parts_with_names_are_inputs_of_onnx_in_their_order(tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    model, bags, items = model_by_name()
+    session = onnxruntime.InferenceSession(model.to_onnx(tmp_path / "model.onnx"))
+    inputs = [own.name for own in session.get_inputs()]
+    whole = (torch.stack([item[name] for item in items]).numpy() for name in model.names or ())
+    found = session.run(None, dict(zip(inputs, whole, strict=True)))
+    probabilities = next(own for own in found if np.shape(own) == (6, 2) and own.min() >= 0)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=1e-5)
+    np.testing.assert_allclose(probabilities, model.predict_proba(bags), atol=1e-5)
+
+
+def test_a_name_of_a_part_is_a_text():
+    with pytest.raises(RunError, match="is no name of a part"):
+        Model(ByName(), ["a", "b"], [{"shape": [4], "dtype": "float32", "name": 3}])

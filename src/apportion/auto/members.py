@@ -43,7 +43,7 @@ from numpy.typing import NDArray
 from apportion.bags.bags import Bags
 from apportion.errors import ConfigError, count
 from apportion.labels.linear import LINEAR_FITS
-from apportion.plan import AUTO, Choice, Choices, threads_for
+from apportion.plan import AUTO, SPARSE, Choice, Choices, threads_for
 from apportion.randomness import Purpose, generator
 
 __all__ = ["SMALL_STEPS", "TABLE_METHODS", "Member", "TablePlan", "check_is_table", "folds_of",
@@ -147,7 +147,7 @@ def plan_table(
 
 def check_is_table(method: str, kind: str) -> None:
     """Check that the instances to learn by a method of tables are rows of one."""
-    if kind != "table":
+    if kind != "table" and not (kind == SPARSE and method != AUTO):
         raise ConfigError(
             f"{method} is for tables, but the instances are {kind}.",
             "Choose a method of nets, for example fpl.",

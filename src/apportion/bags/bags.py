@@ -12,9 +12,9 @@ without a copy. Building it sorts the N instances once. Everything is checked he
 from __future__ import annotations
 
 import copy
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -33,6 +33,7 @@ from apportion.bags.checks import (
 from apportion.bags.columns import Columns
 from apportion.bags.counts import count_labels, largest_remainder
 from apportion.bags.describe import BagsSummary, summarize
+from apportion.bags.items import Items
 from apportion.bags.names import canonical_order, sorted_names
 from apportion.bags.read import (
     Placed,
@@ -54,8 +55,8 @@ __all__ = ["Bags", "Overlap", "Split", "held_out_bags", "put_in_bags"]
 class Bags:
     """Instances in bags with known class counts.
 
-    Make one with `Bags.from_rows` or `Bags.from_members`. It has N instances, bag after
-    bag; there are n bags, C classes and M rows of `x`.
+    Make one with `Bags.from_rows`, `Bags.from_members` or `Bags.from_dataset`. It has N instances,
+    bag after bag; there are n bags, C classes and M rows of `x`.
 
     Examples
     --------
@@ -70,7 +71,8 @@ class Bags:
     array([0, 2, 4])
     """
 
-    x: Any  # (M, …) the rows, never copied; a tuple if they have parts; None if only bags matter
+    x: Any  # (M, …) the rows, never copied; a tuple if they have parts; Items if they are those of
+    # a Dataset; None if only bags matter
     index: Ints  # (N,) bag after bag, the rows of x that each bag holds
     offsets: Ints  # (n + 1,) bag i is index[offsets[i]:offsets[i + 1]]
     proportions: Floats  # (n, C) as given; counts / size if counts were given
@@ -100,7 +102,7 @@ class Bags:
                 f"They must run from 0 to the length of index, {total}.",
             )
         check_filled(self.sizes, self.ids)
-        for part in () if self.x is None else self.parts:
+        for part in self.x if isinstance(self.x, tuple) else (self.x,):
             check_unmasked("x", part)
         n_rows = None if self.x is None else self.n_rows
         check_rows(self.index, self.offsets[1:], self.ids, n_rows)
@@ -132,9 +134,9 @@ class Bags:
 
         Parameters
         ----------
-        x : array of shape (M, …), a tuple of such arrays, or None
-            Kept as it is: a memory-mapped array stays on disk, a tensor a tensor. None if only
-            the bags matter.
+        x : array of shape (M, …), a tuple of such arrays, a sparse matrix, or None
+            Kept as it is: a memory-mapped array stays on disk, a tensor a tensor, a matrix of
+            scipy.sparse sparse (as CSR). None if only the bags matter.
         bag : sequence of M bag ids
             Anything hashable, in any order. Matched by position, not by a pandas index.
         proportions : DataFrame, mapping, array of shape (n, C) or None
@@ -207,6 +209,60 @@ class Bags:
             x, placed, table, counts=counts, normalize=normalize, classes=classes, truth=known
         )
 
+    @classmethod
+    def from_dataset(
+        cls,
+        dataset: Any,
+        bag: Iterable[Hashable],
+        proportions: Any = None,
+        *,
+        evaluate: Any = None,
+        inputs: int | Sequence[str] | None = None,
+        counts: bool = False,
+        normalize: bool = False,
+        classes: Iterable[Hashable] | None = None,
+        truth: Iterable[Hashable] | Literal["items"] | None = None,
+    ) -> Bags:
+        """Build bags from one bag id per item of a map-style Dataset, whose items are read lazily.
+
+        Nothing is read here, except by ``truth="items"``. Training reads every item anew in every
+        epoch, so that the Dataset's own random augmentation differs each time. What it draws from
+        torch, numpy or Python is a function of the seed, the epoch and the batch, in any number of
+        worker processes (``TrainConfig.workers``).
+
+        Parameters
+        ----------
+        dataset : torch.utils.data.Dataset, or anything with a length and items by number
+            An item is an instance: a tensor, an array or a number; a tuple of several parts, which
+            a net takes as ``net(*parts)``; or a mapping, which it takes as ``net(**item)``. If the
+            item is a tuple ``(x, y, …)``, the instance is x, and the rest is not used.
+        bag : sequence of bag ids, one per item
+        evaluate : Dataset, optional
+            The same items without random augmentation. Confidences, from which labels are decided
+            and errors measured, are computed of these. Without it they are computed of `dataset`,
+            with the same random numbers every time.
+        inputs : int or sequence of str, optional
+            How many elements of a tuple are parts of the instance, or which entries of a mapping
+            are. By default one element, and all entries but ``label``, ``labels`` and
+            ``label_ids``.
+        truth : sequence of class names, or "items", optional
+            "items" reads every item once, and takes the y of ``(x, y)`` or the entry ``label``.
+        proportions, counts, normalize, classes
+            As in `Bags.from_rows`.
+
+        Examples
+        --------
+        >>> dataset = [(np.full(2, i), i % 2) for i in range(4)]  # map-style: len() and dataset[i]
+        >>> bags = Bags.from_dataset(dataset, ["a", "a", "b", "b"], {"a": [1, 1], "b": [0, 2]},
+        ...                          counts=True)
+        >>> bags
+        Bags(2 bags of 2–2–2 instances, 4 in all, from 4 rows; 2 classes: 0, 1; truth unknown)
+        """
+        items = Items(dataset, evaluate, inputs)
+        known: Any = items.truth() if isinstance(truth, str) and truth == "items" else truth
+        about: dict[str, Any] = {"counts": counts, "normalize": normalize, "classes": classes}
+        return cls.from_rows(items, bag, proportions, **about, truth=known)
+
     @property
     def n_bags(self) -> int:
         """The number of bags, n."""
@@ -246,6 +302,8 @@ class Bags:
                 f"x is None: only how {count(self.n_rows, 'row')} are put in bags is known.",
                 "Add the rows: bags.with_rows(x).",
             )
+        if isinstance(self.x, Items):
+            return self.x.parts
         return self.x if isinstance(self.x, tuple) else (self.x,)
 
     def rows(self, bag: int) -> Ints:

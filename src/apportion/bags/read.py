@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from apportion.bags.checks import Floats, Ints, Names, check_rows, check_unique, check_unmasked
+from apportion.bags.items import Items, is_dataset
 from apportion.bags.names import Register
 from apportion.errors import BagError, and_more, count, listing
 
@@ -44,16 +45,20 @@ class Placed:
 def as_instances(x: Any) -> Any:
     """Return `x` itself if it is an array or a tuple of arrays, and arrays in place of lists."""
     check_unmasked("x", x)
-    if x is None or (hasattr(x, "shape") and hasattr(x, "__getitem__")):
+    if hasattr(x, "tocsr"):
+        return x.tocsr()
+    if x is None or isinstance(x, Items) or (hasattr(x, "shape") and hasattr(x, "__getitem__")):
         return x
+    if is_dataset(x):
+        return Items(x)
     if isinstance(x, tuple):
         parts = tuple(map(as_instances, x))
         return x if all(part is own for part, own in zip(parts, x, strict=True)) else parts
     if not isinstance(x, list | range) and not hasattr(x, "__array__"):
         raise BagError(
             f"x is a {type(x).__name__}, which is not an array.",
-            "Pass an array or a tensor of all rows, or a tuple of them; of a Dataset, stack its "
-            "items.",
+            "Pass an array or a tensor of all rows, or a tuple of them; Bags.from_dataset takes a "
+            "Dataset.",
         )
     try:
         return np.asarray(x)
@@ -65,6 +70,8 @@ def as_instances(x: Any) -> Any:
 
 def count_rows(x: Any) -> int:
     """Count the rows of x."""
+    if isinstance(x, Items):
+        return len(x)
     parts = x if isinstance(x, tuple) else (x,)
     for part in parts:
         if hasattr(part, "columns") or hasattr(part, "iloc"):

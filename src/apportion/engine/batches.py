@@ -21,10 +21,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from apportion.bags.bags import Bags
+from apportion.bags.items import Draw, Items
+from apportion.bags.sparse import is_sparse, rows_at_once
 from apportion.config import TrainConfig
+from apportion.engine.copies import Parts
 from apportion.engine.device import memory_for
-from apportion.engine.feed import Feed, Parts, Resident, Streamed, readable_part
+from apportion.engine.feed import Feed, Resident, Streamed, readable_part
 from apportion.engine.inference import cut, fill_confidence
+from apportion.engine.items import Itemwise
 from apportion.randomness import Purpose, generator
 
 __all__ = ["Batch", "Instances", "Shelf", "Step", "Unit", "even_cuts", "place", "plan"]
@@ -54,6 +58,7 @@ class Step:
     bag: Tensor | None = None  # (b,) the bag of each instance, as a row of `proportions`
     weight: Tensor | None = None  # (b,) one over the size of that bag
     x: Parts | None = None  # their rows, where they go through the network in one pass
+    draw: Draw | None = None  # what is random in their rows, where they are read anew
     typical: bool = False  # whether many steps of the epoch are of this shape
 
     @property
@@ -84,7 +89,7 @@ class Instances:
     def confidence(self, net: nn.Module, precision: torch.dtype, most: int) -> Tensor:
         """Compute conf(x, c, f) of every instance (N, C); each distinct row is computed once."""
         found = torch.empty(len(self.distinct), self.bags.n_classes, device=self.device)
-        spans = cut(len(found), most)
+        spans = cut(len(found), rows_at_once(self.feed.parts[0], most))
         fill_confidence(found, net, self.feed.batches(self.distinct, spans), spans, precision)
         return found.index_select(0, self.inverse)
 
@@ -115,13 +120,15 @@ class Instances:
             sizes_here = self._here(sizes.astype(np.float32))
         spans, often = list(pairwise(ends)), Counter(shapes)
         one_pass = [n <= config.instances_per_pass for n, _ in shapes]
-        x = self.feed.batches(self.bags.index[position], compress(spans, one_pass))
+        draw = Draw(config.seed, epoch)
+        x = self.feed.batches(self.bags.index[position], compress(spans, one_pass), draw)
         positions = self._here(position)
         for s, (first, end) in enumerate(spans):
             step = Step(
                 positions[first:end],
                 (epoch - 1 + s / len(spans)) / config.epochs,
                 x=next(x) if one_pass[s] else None,
+                draw=draw,
                 typical=4 * often[shapes[s]] >= len(spans),
             )
             if unit == "bags":
@@ -144,7 +151,7 @@ class Instances:
         else:
             rows = self.bags.index[step.position.cpu().numpy()]
             spans = [piece.indices(len(rows))[:2] for piece in pieces]
-            yield from zip(pieces, self.feed.batches(rows, spans), strict=True)
+            yield from zip(pieces, self.feed.batches(rows, spans, step.draw), strict=True)
 
     def _here(self, values: NDArray[Any]) -> Tensor:
         return torch.from_numpy(values).to(self.device)
@@ -224,17 +231,26 @@ def place(
     *,
     limit: int | None = None,
     shelf: Shelf | None = None,
+    workers: int = 0,
 ) -> tuple[Instances, Instances | None, Instances | None]:
     """Make the instances of bags available to a device; arrays they share are placed once.
 
-    What does not fit into its free memory, or into `limit` bytes, is streamed.
+    What does not fit into its free memory, or into `limit` bytes, is streamed. The items of a
+    Dataset, which sets may share, are read by so many worker processes.
     """
     shelf = shelf or Shelf()
     parts_of = [() if b is None else b.parts for b in several]
+    itemwise = {id(b.x): Itemwise(b.x, device, workers) for b in several if b and _has_items(b)}
     left = memory_for(chain(*parts_of), device) if limit is None else limit
 
     def instances(name: str, bags: Bags, parts: tuple[Any, ...]) -> Instances:
         nonlocal left
+        if id(bags.x) in itemwise:
+            return Instances(bags, itemwise[id(bags.x)])
+        if any(map(is_sparse, parts)):
+            for part in parts:
+                readable_part(part[:1])  # which raises if a network cannot take it
+            return Instances(bags, Streamed(parts, device))
         needed = shelf.bytes_of(parts, device)
         where = f"{_mebibytes(needed)} of {name} instances"
         if needed <= left:
@@ -254,6 +270,10 @@ def place(
     )
     assert train is not None
     return train, valid, test
+
+
+def _has_items(bags: Bags) -> bool:
+    return isinstance(bags.x, Items)
 
 
 def _mebibytes(size: int) -> str:

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from apportion.engine.feed import Parts, as_networks_take, readable_part
+from apportion.engine.copies import Parts, as_networks_take
+from apportion.engine.feed import readable_part
 from apportion.errors import DataError
 
 __all__ = ["cut", "fill_confidence", "slices"]

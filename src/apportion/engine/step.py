@@ -32,7 +32,7 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 
 from apportion.engine.batches import Batch, Instances, Step
 from apportion.engine.capture import CapturedStep, as_recorded
-from apportion.engine.feed import Parts
+from apportion.engine.copies import Parts
 from apportion.engine.generators import OwnGenerators, global_generator
 from apportion.engine.update import update
 from apportion.errors import ApportionError, ConfigError

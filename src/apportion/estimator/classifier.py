@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
 from apportion.bags.bags import Bags
@@ -273,4 +274,6 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
+        learner = hasattr(self.model, "__sklearn_tags__")
+        tags.input_tags.sparse = not learner or get_tags(self.model).input_tags.sparse
         return tags

@@ -10,11 +10,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from sklearn.utils import get_tags
 from sklearn.utils.validation import validate_data
 
 from apportion.bags.bags import Bags
 from apportion.bags.checks import check_unmasked
 from apportion.bags.columns import Columns
+from apportion.bags.sparse import is_sparse
 from apportion.data.constants import check_constants
 from apportion.data.encoding import encode, learn_columns
 from apportion.data.pieces import distinct_names
@@ -26,7 +28,8 @@ LEAVE_OUT = "Leave such columns out of X."
 
 def n_rows_of(x: Any) -> int:
     """Return the number of rows of a frame, an array or a tuple of arrays."""
-    return len(x[0] if isinstance(x, tuple) else x)
+    first = x[0] if isinstance(x, tuple) else x
+    return first.shape[0] if is_sparse(first) else len(first)
 
 
 def read_rows(estimator: Any, X: Any, *, reset: bool) -> Any:
@@ -69,10 +72,13 @@ def read_rows(estimator: Any, X: Any, *, reset: bool) -> Any:
         estimator,
         X.to_numpy() if frame else X,
         reset=reset,
+        accept_sparse="csr" if get_tags(estimator).input_tags.sparse else False,
         allow_nd=True,
         ensure_all_finite="allow-nan",
         dtype="numeric",
     )
+    if is_sparse(given):
+        return given
     learned = None if reset else estimator.model_.columns
     if given.ndim != 2 or (not reset and (learned is None or len(learned.names) == given.shape[1])):
         return given  # by position

@@ -18,6 +18,7 @@ from apportion.model.learner import LearnerNet, is_learner
 from apportion.model.model import Model, describe_parts
 from apportion.plan import (
     AUTO,
+    SPARSE,
     Choice,
     Choices,
     default_method,
@@ -49,6 +50,8 @@ class LearnerPlan(Choices):
 
 def method_for(estimator: Any, kind: str) -> Choice:
     """Return the method that is given, or else follows from the kind of the instances."""
+    if isinstance(estimator.method, str) and estimator.method == AUTO and kind == SPARSE:
+        return default_method(kind, ())
     if estimator.method is not None:
         return Choice(estimator.method, "given")
     if is_learner(estimator.model):

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from apportion.bags.bags import Bags
+from apportion.bags.sparse import is_sparse, scale_of
 from apportion.errors import ConfigError, DataError
 
 __all__ = ["Design", "RowEncoding"]
@@ -105,6 +106,8 @@ class RowEncoding:
         DataError
             If numbers are missing or infinite, or codes are not integers ≥ 0.
         """
+        if is_sparse(bags.x):
+            return cls._of_sparse(bags.x, np.unique(bags.index))
         parts = [np.asarray(part) for part in bags.parts]
         if len(parts) > 2 or any(part.ndim != 2 for part in parts):
             shapes = " and ".join(str(part.shape) for part in parts)
@@ -131,10 +134,21 @@ class RowEncoding:
             None if len(parts) == 1 else _categories(parts[1], rows, bags),
         )
 
+    @classmethod
+    def _of_sparse(cls, x: Any, rows: Ints) -> RowEncoding:
+        """Scale all columns alike, and centre none: rows stay sparse."""
+        scale = scale_of(x, rows)
+        mean = np.zeros(x.shape[1], np.float32)
+        return cls(mean, np.full_like(mean, scale), None)
+
     def design(self, x: Any, rows: Ints | None = None) -> Design:
         """Return the design matrix of rows as they come in `Bags.x`, or of some of them."""
         parts = x if isinstance(x, tuple) else (x,)
         chosen = slice(None) if rows is None else rows
+        if is_sparse(parts[0]):
+            scaled = sparse.csr_array(parts[0][chosen], dtype=np.float64)
+            scaled.data /= self.std[scaled.indices]
+            return Design(np.empty((scaled.shape[0], 0)), scaled)
         numbers = np.asarray(parts[0])[chosen]
         wide = np.float64 if numbers.size <= LARGE else np.float32
         numbers = numbers.astype(np.float32, copy=False).astype(wide)

@@ -133,6 +133,17 @@ def on_cpu(net: nn.Module) -> nn.Module:
     return copied
 
 
+class ByPosition(nn.Module):
+    """A net that takes its parts by name, called by position."""
+
+    def __init__(self, net: nn.Module, names: tuple[str, ...]) -> None:
+        super().__init__()
+        self.net, self.names = net, names
+
+    def forward(self, *x: Tensor) -> Any:
+        return self.net(**dict(zip(self.names, x, strict=True)))
+
+
 class Reference(NamedTuple):
     """A batch, the probabilities that torch computes, and by how much others may differ."""
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from apportion.engine.feed import as_networks_take
+from apportion.engine.copies import as_networks_take
 from apportion.errors import ApportionError, Option, RunError, count
 from apportion.model.learner import read_learner
 from apportion.nets.build import from_recipe
@@ -31,6 +31,7 @@ def checked_parts(parts: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], .
     try:
         checked = tuple(
             {"shape": [*map(_length, part["shape"])], "dtype": np.dtype(str(part["dtype"])).name}
+            | ({"name": _name(part["name"])} if "name" in part else {})
             for part in parts
         )
         for part in checked:
@@ -50,6 +51,12 @@ def _length(value: Any) -> int:
     if isinstance(value, bool) or not 0 <= n < 2**31:
         raise ValueError(f"{value!r:.60} is the length of no axis")
     return n
+
+
+def _name(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r:.60} is no name of a part")
+    return value
 
 
 def model_of(folder: Path, *, last: bool) -> Path:

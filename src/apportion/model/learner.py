@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from apportion.bags.sparse import is_sparse
 from apportion.errors import RunError
 from apportion.model._skops import dump, load, within
 from apportion.runs.header import RESTORE, columns_of
@@ -83,8 +84,9 @@ class Ensemble:
 
         They are NaN for rows with numbers that are not finite in float32.
         """
-        parts = [np.asarray(part) for part in (x if isinstance(x, tuple) else (x,))]
-        found = np.empty((len(parts[0]), self.n_classes))
+        given = x if isinstance(x, tuple) else (x,)
+        parts = [part if is_sparse(part) else np.asarray(part) for part in given]
+        found = np.empty((parts[0].shape[0], self.n_classes))
         for first in range(0, len(found), ROWS_PER_PASS):
             some = tuple(part[first : first + ROWS_PER_PASS] for part in parts)
             found[first : first + ROWS_PER_PASS] = self._of_some(some)
@@ -92,16 +94,21 @@ class Ensemble:
 
     def _of_some(self, parts: tuple[Any, ...]) -> Floats:
         numbers = parts[0]
+        if is_sparse(numbers):
+            return self._mean(self.inputs.table(parts))
         with np.errstate(over="ignore"):
             bad = ~np.isfinite(numbers.astype(np.float32, copy=False)).all(axis=1)
         if bad.any():
             numbers = np.where(bad[:, None], 0, numbers)
-        table = self.inputs.table((numbers, *parts[1:]))
+        mean = self._mean(self.inputs.table((numbers, *parts[1:])))
+        mean[bad] = np.nan
+        return mean
+
+    def _mean(self, table: Any) -> Floats:
         mean = self.members[0].confidence(table, self.n_classes)
         for member in self.members[1:]:
             mean += member.confidence(table, self.n_classes)
         mean /= len(self.members)
-        mean[bad] = np.nan
         return mean
 
 

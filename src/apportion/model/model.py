@@ -24,9 +24,12 @@ from torch import Tensor, nn
 
 from apportion.bags.bags import Bags
 from apportion.bags.columns import Columns
+from apportion.bags.items import ItemPart, Items, is_dataset
 from apportion.bags.names import class_array
+from apportion.bags.sparse import is_sparse, rows_at_once
 from apportion.engine.device import device_for
 from apportion.engine.inference import cut, fill_confidence, slices
+from apportion.engine.items import Itemwise, taken_by_name
 from apportion.errors import DataError, RunError
 from apportion.files import replacing
 from apportion.model._read import Net, check_header, checked_parts, model_of, net_for
@@ -47,10 +50,14 @@ def describe_parts(bags: Bags) -> tuple[dict[str, Any], ...]:
     >>> describe_parts(Bags.from_rows(np.zeros((2, 3)), ["a", "a"], {"a": [1.0]}))
     ({'shape': [3], 'dtype': 'float64'},)
     """
-    return tuple(
+    described: list[dict[str, Any]] = [
         {"shape": list(map(int, p.shape[1:])), "dtype": str(p.dtype).removeprefix("torch.")}
         for p in bags.parts
-    )
+    ]
+    names = bags.x.names if isinstance(bags.x, Items) else None
+    for part, name in zip(described, names or (), strict=names is not None):
+        part["name"] = name
+    return tuple(described)
 
 
 class Model:
@@ -64,7 +71,8 @@ class Model:
     Parameters
     ----------
     net : nn.Module
-        Maps a batch of instances, called as ``net(*x)``, to logits.
+        Maps a batch of instances, called as ``net(*x)``, to logits; of parts that have names,
+        called as ``net(**x)``.
     classes : sequence
         Their names, in the order of the logits.
     parts : sequence of mappings
@@ -100,6 +108,12 @@ class Model:
         self.classes = tuple(c.item() if isinstance(c, np.generic) else c for c in classes)
         self.columns, self.epoch, self.device = columns, epoch, device
 
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """The names of the parts, as which the net takes them, if it was trained so."""
+        names = tuple(part["name"] for part in self.parts if "name" in part)
+        return names or None
+
     # -------------------------------------------------------------------------- predictions
 
     def predict_proba(self, x: Any) -> NDArray[np.float64]:
@@ -107,9 +121,10 @@ class Model:
 
         Parameters
         ----------
-        x : DataFrame, array, tuple of arrays, or Bags
+        x : DataFrame, array, sparse matrix, tuple of arrays, Dataset, or Bags
             If the model has columns, a frame or an array holds rows of the table, an array in the
-            order of its columns. All else are instances as they are stored.
+            order of its columns. All else are instances as they are stored. The items of a Dataset
+            are read one after the other; a label beside them is not used.
         """
         return self._confidence(self._instances(x))
 
@@ -121,11 +136,19 @@ class Model:
     def confidence(self, bags: Bags) -> NDArray[np.float64]:
         """Return the probability of every class for every instance of bags, of shape (N, C)."""
         rows = np.unique(bags.index)
-        found = self._confidence(tuple(part[rows] for part in self._instances(bags)))
+        found = self._confidence(self._instances(bags), rows)
         return found[np.searchsorted(rows, bags.index)]
 
-    def _confidence(self, parts: tuple[Any, ...]) -> NDArray[np.float64]:
-        n = len(parts[0])
+    def _confidence(
+        self, parts: tuple[Any, ...], rows: NDArray[np.int64] | None = None
+    ) -> NDArray[np.float64]:
+        """Return the confidences of all rows, or of some of them."""
+        lazy = isinstance(parts[0], ItemPart)
+        if lazy and rows is None:
+            rows = np.arange(len(parts[0]))
+        if rows is not None and not (lazy and not isinstance(self.net, LearnerNet)):
+            parts = tuple(part[rows] for part in parts)
+        n = int(parts[0].shape[0]) if rows is None else len(rows)
         if isinstance(self.net, LearnerNet):
             found = torch.from_numpy(self.net.confidence(parts))
         else:
@@ -134,8 +157,13 @@ class Model:
             if first is None or first.device != device:  # threads may share a net that is there
                 move_to(device, self.net)
             found = torch.empty(n, len(self.classes), dtype=torch.float64, device=device)
-            spans = cut(n, ROWS_PER_PASS)
-            fill_confidence(found, self.net, slices(parts, spans, device), spans)
+            spans = cut(n, rows_at_once(parts[0], ROWS_PER_PASS))
+            if lazy and rows is not None:
+                batches = Itemwise(parts[0].items, device).batches(rows, spans)
+            else:
+                batches = slices(parts, spans, device)
+            with taken_by_name(self.net, self.names):
+                fill_confidence(found, self.net, batches, spans)
         if not found.isfinite().all():
             bad = ~found.isfinite().all(dim=1)
             raise DataError(
@@ -154,6 +182,8 @@ class Model:
                     "Read them with read_table(…, columns=model.columns).",
                 )
             x = x.parts
+        elif is_dataset(x):
+            x = Items(x, inputs=self.names).parts
         elif hasattr(x, "columns") or (self.columns is not None and not isinstance(x, tuple)):
             x = self._encoded(x)
         parts = tuple(map(_as_array, x if isinstance(x, tuple) else (x,)))
@@ -174,6 +204,8 @@ class Model:
                 "x is a DataFrame, but the model was trained on arrays.",
                 "Pass arrays like those that it was trained on.",
             )
+        if is_sparse(x):
+            x = x.toarray()  # as wide as the table
         if not hasattr(x, "columns"):
             if self.columns.categorical:
                 raise DataError(
@@ -289,4 +321,6 @@ class Model:
 
 
 def _as_array(part: Any) -> Any:
+    if is_sparse(part):
+        return part.tocsr()
     return part if hasattr(part, "shape") else np.asarray(part)

@@ -38,6 +38,7 @@ from apportion import __version__
 from apportion.errors import RunError
 from apportion.files import check_free, replacing, writing
 from apportion.model._onnx_graph import (
+    ByPosition,
     Instances,
     Reference,
     brief,
@@ -104,6 +105,8 @@ def write_onnx(model: Model, path: str | os.PathLike[str], *, force: bool = Fals
         about |= {"columns": json.dumps(model.columns.to_dict()), "encoding": ENCODING}
 
     copied = on_cpu(model.net).eval()
+    if model.names is not None and getattr(model.net, "recipe", None) is None:
+        copied = ByPosition(copied, model.names)
     trials = [try_on(copied, batch, len(model.classes)) for batch in instances.trials()]
     with quiet():
         graph = graph_of(copied, instances)

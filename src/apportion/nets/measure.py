@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, from_numpy
 
+from apportion.bags.sparse import is_sparse, scale_of
 from apportion.errors import DataError, and_more
 
 Floats = NDArray[np.float64]
@@ -65,6 +66,9 @@ def measure(name: str, x: Any, rows: Ints, categories: Sequence[int] | None) -> 
                 )
     if sizes.get("features") == 0:
         return Measured(sizes, np.empty(0), np.empty(0))
+    if is_sparse(first):
+        shape = tuple(first.shape[1:])
+        return Measured(sizes, np.zeros(shape), np.full(shape, scale_of(first, rows)))
     with np.errstate(over="ignore", invalid="ignore"):  # Normalized refuses what is not finite
         return Measured(sizes, *_moments(first, rows, axes, lengths))
 

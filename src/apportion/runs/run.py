@@ -292,6 +292,7 @@ def _held(folder: Path) -> Iterator[None]:
         yield
         return
     descriptor = os.open(folder, os.O_RDONLY)
+    _locked.add(descriptor)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -301,7 +302,25 @@ def _held(folder: Path) -> Iterator[None]:
             log.debug("%s cannot be locked itself: only its lock file is.", folder)
         yield
     finally:
-        os.close(descriptor)
+        if descriptor in _locked:
+            _locked.remove(descriptor)
+            os.close(descriptor)
+
+
+_locked = set[int]()  # descriptors of the folders that this process holds
+
+
+def _hold_nothing() -> None:
+    """Release the folders in a process that was forked, such as one that reads data.
+
+    It would hold them a while longer than a training that is killed.
+    """
+    while _locked:
+        os.close(_locked.pop())
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_hold_nothing)
 
 
 def check_records(path: Path, records: Any, remedy: str) -> None:

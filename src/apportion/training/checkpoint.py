@@ -24,6 +24,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from apportion.bags.bags import Bags
+from apportion.bags.items import Items
+from apportion.bags.sparse import is_sparse
 from apportion.config import MOST_THREADS
 from apportion.errors import RunError, count
 from apportion.runs.header import RESTORE, metadata, opened, seal
@@ -41,6 +43,7 @@ __all__ = [
 Tensors = dict[str, Tensor]
 KIND = "checkpoint"
 SAMPLED_ROWS = 1024
+SAMPLED_ITEMS = 16  # of a Dataset, which may be slow
 
 
 def save(run: Run, tensors: Mapping[str, Mapping[str, Tensor]], content: Mapping[str, Any]) -> None:
@@ -122,12 +125,33 @@ def fingerprint(bags: Bags | None) -> str:
     for array in (bags.index, bags.offsets, bags.proportions, bags.counts):
         digest.update(np.ascontiguousarray(array).tobytes())
     digest.update(repr((bags.classes, bags.ids)).encode())
+    if isinstance(bags.x, Items):
+        digest.update(_told_of(bags.x))
+        return digest.hexdigest()
     sample = np.unique(np.linspace(0, bags.n_rows - 1, SAMPLED_ROWS).astype(np.int64))
     for part in bags.parts:
         digest.update(f"{part.dtype}{tuple(part.shape)}".encode())
-        if isinstance(part, Tensor):  # as bytes: numpy does not have all of torch's types
+        if is_sparse(part):
+            some = part[sample]
+            for array in (some.data, some.indices, some.indptr):
+                digest.update(np.ascontiguousarray(array).tobytes())
+        elif isinstance(part, Tensor):  # as bytes: numpy does not have all of torch's types
             rows = part[torch.from_numpy(sample).to(part.device)].cpu().contiguous()
             digest.update(rows.view(torch.uint8).numpy().tobytes())
         else:
             digest.update(np.ascontiguousarray(part[sample]).tobytes())
     return digest.hexdigest()
+
+
+def _told_of(items: Items) -> bytes:
+    """Return what tells a Dataset from others: names, shapes and types, and a sample of its items.
+
+    Items that differ when they are read again, by a generator that the Dataset keeps to itself,
+    tell nothing.
+    """
+    told = [f"{items.names}{part.dtype}{part.shape}".encode() for part in items.parts]
+    sample = np.unique(np.linspace(0, len(items) - 1, SAMPLED_ITEMS).astype(np.int64))
+    for part in items.parts:
+        once, again = (part[sample].tobytes() for _ in range(2))
+        told += [once] if once == again else []
+    return b"".join(told)

@@ -12,6 +12,8 @@ from torch import Tensor, nn
 
 from apportion.bags.bags import Bags
 from apportion.bags.describe import separability_warning
+from apportion.bags.items import Items
+from apportion.bags.sparse import is_sparse
 from apportion.config import TrainConfig
 from apportion.data.constants import check_constants
 from apportion.engine.batches import Instances
@@ -28,7 +30,8 @@ def warn_of_bags(train: Bags) -> None:
     """
     if said := separability_warning(train):
         log.warning("%s", said)
-    if train.columns is None:
+    # The items of a Dataset would all be read, and sparse columns are 0 in many bags.
+    if train.columns is None and not isinstance(train.x, Items) and not is_sparse(train.x):
         check_constants(train, remedy="Leave such columns out of x.", leave_out=False)
 
 
@@ -88,6 +91,13 @@ def check_sets(train: Bags, valid: Bags | None, test: Bags | None) -> None:
                 f"the {name} bags have the classes {bags.classes}, but the training bags "
                 f"{train.classes}.",
                 "Pass classes= to Bags, so that all have the same in the same order.",
+            )
+        names = [b.x.names if b and isinstance(b.x, Items) else None for b in (train, bags)]
+        if bags is not None and names[0] != names[1]:
+            raise BagError(
+                f"the {name} instances have parts of the names {names[1]}, but the training "
+                f"instances {names[0]}.",
+                "Pass Datasets whose items have the same entries in the same order.",
             )
 
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from apportion.bags.bags import Bags
+from apportion.bags.sparse import is_sparse
 from apportion.metrics import bag_means
 from apportion.runs.evaluation import BINS, Evaluation, Ints, Unsure, plain_names
 
@@ -72,6 +73,8 @@ def _least_sure(bags: Bags, confidence: NDArray[Any], top: NDArray[Any]) -> Unsu
 
 
 def _rows_of(part: Any, rows: Ints) -> NDArray[Any]:
+    if is_sparse(part):
+        part, rows = part[rows].toarray(), np.arange(len(rows))
     if isinstance(part, Tensor):
         some = part[torch.from_numpy(rows).to(part.device)].cpu()
         return (some.float() if some.dtype == torch.bfloat16 else some).numpy()

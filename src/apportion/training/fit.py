@@ -15,6 +15,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Callable
+from contextlib import ExitStack
 from os import PathLike
 from typing import Any
 
@@ -63,7 +64,8 @@ def fit(
     Parameters
     ----------
     net : nn.Module
-        Maps a batch, called as ``net(*x)``, to logits (b, C). It is trained in place, and ends up
+        Maps a batch, called as ``net(*x)``, to logits (b, C); of a Dataset whose items are
+        mappings, called as ``net(**x)``. It is trained in place, and ends up
         with the selected weights: those of the epoch of least validation proportion error, or the
         last ones if there is no validation.
     train, valid, test : Bags
@@ -144,8 +146,10 @@ def train_one(
         archive.opened(),
         own_threads(config.threads or archive.threads or _threads(job, device)),
         own_stream(device),
+        ExitStack() as ending,
     ):
         session = Session(job, device, shelf)
+        ending.callback(session.close)
         if not archive.resume(session):
             session.begin()
 

@@ -17,7 +17,8 @@ from apportion.training.session import Session
 __all__ = ["check_identity", "identity_of", "with_epochs_added"]
 
 # Options that may change from start to start; the precision they lead to may not.
-FREE = ("device", "precision", "step_mode", "device_memory_gib", "threads", "checkpoint_every")
+FREE = ("device", "precision", "step_mode", "device_memory_gib", "threads", "workers",
+        "checkpoint_every")  # fmt: skip
 
 
 def identity_of(session: Session) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from apportion.engine.batches import Instances, Shelf, place
 from apportion.engine.device import precision_for, stream_for
 from apportion.engine.feed import Parts
 from apportion.engine.generators import OwnGenerators
+from apportion.engine.items import taken_by_name
 from apportion.engine.step import Mode, Stepper
 from apportion.errors import RunError
 from apportion.methods.base import Supervision
@@ -92,13 +93,22 @@ class Session:
         limit = None if memory is None else int(memory * 2**30)
         move_to(self.device, self.net)
         self.on_train, *others = place(
-            (self.train, self.valid, self.test), self.device, limit=limit, shelf=shelf
+            (self.train, self.valid, self.test),
+            self.device,
+            limit=limit,
+            shelf=shelf,
+            workers=self.config.workers,
         )
-        check_batch("training", self.net, self.on_train, self._augmented)
         sets = zip(HELD_OUT, others, (self.valid, self.test), strict=True)
         self.held_out = [(name, on, bags) for name, on, bags in sets if on and bags]
-        for name, instances, _ in self.held_out:
-            check_batch(HELD_OUT[name], self.net, instances)
+        with ExitStack() as ending:
+            ending.enter_context(taken_by_name(self.net, self.on_train.feed.names))
+            for instances in (self.on_train, *(on for _, on, _ in self.held_out)):
+                ending.callback(instances.feed.close)
+            check_batch("training", self.net, self.on_train, self._augmented)
+            for name, instances, _ in self.held_out:
+                check_batch(HELD_OUT[name], self.net, instances)
+            self.ending = ending.pop_all()
         if self.device.type == "cuda":  # other runs, on other streams, may share these data
             torch.cuda.current_stream(self.device).synchronize()
 
@@ -265,6 +275,10 @@ class Session:
                 name: evaluate(bags, self._confidence(placed).cpu().numpy())
                 for name, placed, bags in sets
             }
+
+    def close(self) -> None:
+        """End the processes that read a Dataset, and leave the net as it is called outside."""
+        self.ending.close()
 
     def _diverged(self, what: str) -> RunError:
         rates = ", ".join(f"{rate:g}" for rate in self.optimization.rates)
