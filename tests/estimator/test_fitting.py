@@ -182,9 +182,6 @@ def test_wrong_settings_are_named():
     told = {"bags": bags, "proportions": table}
     message = refused(ConfigError, X, settings={"method": "fpll"}, **told)
     assert "Did you mean 'fpl'?" in message
-    assert "eta is 1" in refused(
-        ConfigError, X, settings={"method": "proportion-loss", "eta": 1}, **told
-    )
     assert "validation_fraction must be a number from 0 to below 1; got 2" in refused(
         ConfigError, X, settings={"validation_fraction": 2}, **told
     )

@@ -5,6 +5,7 @@ They come as arrays of any shape, as data frames, as tuples of arrays, or in `Ba
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection
 from typing import Any
 
@@ -20,6 +21,8 @@ from apportion.data.encoding import encode, learn_columns
 from apportion.data.pieces import distinct_names
 
 __all__ = ["encode_rows", "n_rows_of", "read_rows"]
+
+log = logging.getLogger("apportion")
 
 LEAVE_OUT = "Leave such columns out of X."
 
@@ -74,6 +77,12 @@ def read_rows(estimator: Any, X: Any, *, reset: bool) -> Any:
         dtype="numeric",
     )
     learned = None if reset else estimator.model_.columns
+    if reset:
+        from apportion.estimator.options import is_own_net  # which waits for torch
+
+        if is_own_net(estimator.model) and given.dtype.kind in "iu":
+            return given  # as ids must stay
+        given = _channels_first(given, estimator.model)
     if given.ndim != 2 or (not reset and (learned is None or len(learned.names) == given.shape[1])):
         return given  # by position
     names = map(str, getattr(estimator, "feature_names_in_", range(given.shape[1])))
@@ -94,6 +103,21 @@ def encode_rows(rows: Any, train: Bags, keep: Collection[str]) -> tuple[Any, Col
         columns = columns.without(left_out)
         x = encode(columns, rows, warn=False)
     return x, columns
+
+
+def _channels_first(given: Any, model: Any) -> Any:
+    """Return images as the nets of this library take them, and say what was moved."""
+    from apportion.nets.measure import has_channels_last
+
+    if not ((model is None or isinstance(model, str)) and has_channels_last(given.shape)):
+        return given
+    moved = np.moveaxis(given, -1, 1)
+    log.warning(
+        "X, of shape %s, has the channels of its images last; they are moved, to %s.",
+        given.shape,
+        moved.shape,
+    )
+    return moved
 
 
 def _filled(estimator: Any, frame: pd.DataFrame) -> pd.DataFrame:

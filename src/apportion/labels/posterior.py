@@ -123,7 +123,7 @@ def _given_counts(p: Floats, counts: Ints) -> Floats:
         return s[tuple(low)], s[tuple(high)]
 
     forwards = np.zeros((n, *shape))
-    forwards[(0, slice(None), *[0] * (n_classes - 1))] = 1
+    forwards[0].reshape(n_bags, -1)[:, 0] = 1
     for j in range(n - 1):
         before, after = forwards[j], forwards[j + 1]
         after += before * p[:, j, -1].reshape(wide)

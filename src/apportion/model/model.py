@@ -29,9 +29,12 @@ from apportion.engine.device import device_for
 from apportion.engine.inference import cut, fill_confidence, slices
 from apportion.errors import DataError, RunError
 from apportion.files import replacing
+from apportion.metrics import prevalence as prevalence_of
 from apportion.model._read import Net, check_header, checked_parts, model_of, net_for
 from apportion.model.learner import LearnerNet
+from apportion.model.prevalence import read_prevalence, shifted
 from apportion.nets.build import move_to
+from apportion.nets.measure import channels_first
 from apportion.runs.header import columns_of, metadata, opened, seal
 
 __all__ = ["Model", "describe_parts", "net_for"]
@@ -73,6 +76,8 @@ class Model:
         How the rows of a table become instances.
     epoch : int, optional
         The epoch of the weights.
+    prevalence : sequence of float, optional
+        The share of every class among the instances that it was trained on.
     device : str
         Where to compute: "auto" takes a CUDA device if there is one. Learners always compute on the
         CPU.
@@ -94,28 +99,48 @@ class Model:
         *,
         columns: Columns | None = None,
         epoch: int | None = None,
+        prevalence: Sequence[float] | NDArray[np.float64] | None = None,
         device: str = "auto",
     ) -> None:
         self.net, self.parts = net, checked_parts(parts)
         self.classes = tuple(c.item() if isinstance(c, np.generic) else c for c in classes)
         self.columns, self.epoch, self.device = columns, epoch, device
+        self.prevalence = None if prevalence is None else tuple(map(float, prevalence))
+
+    @classmethod
+    def trained_on(
+        cls, bags: Bags, net: nn.Module, *, epoch: int | None = None, device: str = "auto"
+    ) -> Model:
+        """Return the model of a net that was trained on bags, which say what it takes."""
+        about: dict[str, Any] = {"columns": bags.columns, "prevalence": prevalence_of(bags)}
+        return cls(net, bags.classes, describe_parts(bags), epoch=epoch, device=device, **about)
 
     # -------------------------------------------------------------------------- predictions
 
-    def predict_proba(self, x: Any) -> NDArray[np.float64]:
+    def predict_proba(self, x: Any, *, prevalence: Any = None) -> NDArray[np.float64]:
         """Return the probability of every class for every row, of shape (n, C).
 
         Parameters
         ----------
         x : DataFrame, array, tuple of arrays, or Bags
             If the model has columns, a frame or an array holds rows of the table, an array in the
-            order of its columns. All else are instances as they are stored.
+            order of its columns. All else are instances as they are stored; images may have their
+            channels last.
+        prevalence : mapping or sequence, optional
+            The share of every class in the population that the rows are from, by class or in the
+            order of `classes`, if it is another than in training: see
+            `apportion.model.prevalence`. One class may be left out of a mapping.
         """
-        return self._confidence(self._instances(x))
+        if prevalence is None:
+            return self._confidence(self._instances(x))
+        share = read_prevalence(prevalence, self.classes)
+        found = self._confidence(self._instances(x))
+        return shifted(found, self.prevalence, share, self.classes)
 
-    def predict(self, x: Any) -> NDArray[Any]:
+    def predict(self, x: Any, *, prevalence: Any = None) -> NDArray[Any]:
         """Return the most likely class of every row."""
-        found: NDArray[Any] = class_array(self.classes)[self.predict_proba(x).argmax(axis=1)]
+        likely = self.predict_proba(x, prevalence=prevalence)
+        found: NDArray[Any] = class_array(self.classes)[likely.argmax(axis=1)]
         return found
 
     def confidence(self, bags: Bags) -> NDArray[np.float64]:
@@ -157,6 +182,8 @@ class Model:
         elif hasattr(x, "columns") or (self.columns is not None and not isinstance(x, tuple)):
             x = self._encoded(x)
         parts = tuple(map(_as_array, x if isinstance(x, tuple) else (x,)))
+        if len(parts) == len(self.parts) == 1:
+            parts = (channels_first(parts[0], self.parts[0]["shape"]),)
         wanted = [(1 + len(own["shape"]), *own["shape"][:1]) for own in self.parts]
         given = [(len(p.shape), *map(int, p.shape[1:2])) for p in parts]
         if given != wanted:
@@ -222,6 +249,7 @@ class Model:
             "columns": None if self.columns is None else self.columns.to_dict(),
             "recipe": getattr(self.net, "recipe", None),
             "epoch": self.epoch,
+            "prevalence": None if self.prevalence is None else list(self.prevalence),
         }
         own = self.net.state_dict() if weights is None else weights
         tensors = {name: t.detach().cpu().contiguous().clone() for name, t in own.items()}
@@ -274,6 +302,7 @@ class Model:
         check_header(path, header, remedy)
         made = net_for(path, header, net, weights)
         about = {"columns": columns_of(header), "epoch": header["epoch"], "device": device}
+        about["prevalence"] = header.get("prevalence")
         return cls(made.eval(), header["classes"], header["parts"], **about)
 
     def to_onnx(self, path: str | PathLike[str], *, force: bool = False) -> Path:
