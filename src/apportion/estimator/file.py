@@ -102,6 +102,9 @@ def _saved(path: Path, model: Model, *, last: bool) -> dict[str, Any]:
     records = [] if run is None else run.records()
     records = records[: model.epoch] if last else records  # the log may be ahead of the checkpoint
     names = None if model.columns is None else list(model.columns.names)
+    n_features = None if names is None else len(names)
+    if names == [str(place) for place in range(n_features or 0)]:  # the columns of an array
+        names = None
     name = (getattr(model.net, "recipe", None) or {}).get("net")
     selects = not last and "valid_error" in (records or [{}])[-1]
     parameters: dict[str, Any] = {"model": name} if name in NETS else {}
@@ -113,7 +116,7 @@ def _saved(path: Path, model: Model, *, last: bool) -> dict[str, Any]:
         "parameters": parameters,
         "records": records,
         "best_epoch": model.epoch if selects else None,
-        "n_features_in": None if names is None else len(names),
+        "n_features_in": n_features,
         "feature_names_in": names,
     }
 

@@ -68,6 +68,8 @@ def read_rows(estimator: Any, X: Any, *, reset: bool) -> Any:
         X = X if reset else _filled(estimator, X)
         validate_data(estimator, X, reset=reset, skip_check_array=True)
         return X
+    if len(getattr(X, "shape", ())) == 4:
+        X = _channels_first(estimator, X, reset=reset)
     given = validate_data(
         estimator,
         X.to_numpy() if frame else X,
@@ -77,12 +79,11 @@ def read_rows(estimator: Any, X: Any, *, reset: bool) -> Any:
         dtype="numeric",
     )
     learned = None if reset else estimator.model_.columns
-    if reset:
-        from apportion.estimator.options import is_own_net  # which waits for torch
+    if reset and given.dtype.kind in "iu":
+        from apportion.estimator.options import is_own_net
 
-        if is_own_net(estimator.model) and given.dtype.kind in "iu":
+        if is_own_net(estimator.model):
             return given  # as ids must stay
-        given = _channels_first(given, estimator.model)
     if given.ndim != 2 or (not reset and (learned is None or len(learned.names) == given.shape[1])):
         return given  # by position
     names = map(str, getattr(estimator, "feature_names_in_", range(given.shape[1])))
@@ -105,17 +106,20 @@ def encode_rows(rows: Any, train: Bags, keep: Collection[str]) -> tuple[Any, Col
     return x, columns
 
 
-def _channels_first(given: Any, model: Any) -> Any:
-    """Return images as the nets of this library take them, and say what was moved."""
-    from apportion.nets.measure import has_channels_last
+def _channels_first(estimator: Any, X: Any, *, reset: bool) -> Any:
+    """Return images as the nets of this library take them, and say if any were moved to learn."""
+    from apportion.nets.measure import channels_first, has_channels_last  # which wait for torch
 
-    if not ((model is None or isinstance(model, str)) and has_channels_last(given.shape)):
-        return given
-    moved = np.moveaxis(given, -1, 1)
+    if not reset:
+        return channels_first(X, estimator.model_.parts[0]["shape"])
+    model, shape = estimator.model, tuple(map(int, X.shape))
+    if not ((model is None or isinstance(model, str)) and has_channels_last(shape)):
+        return X
+    moved = channels_first(X, (shape[3], *shape[1:3]))
     log.warning(
         "X, of shape %s, has the channels of its images last; they are moved, to %s.",
-        given.shape,
-        moved.shape,
+        shape,
+        tuple(moved.shape),
     )
     return moved
 

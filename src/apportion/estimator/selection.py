@@ -63,7 +63,7 @@ class BagKFold:
     """
 
     def __init__(self, n_splits: int = 5, *, random_state: Any = 0) -> None:
-        if isinstance(n_splits, bool) or not isinstance(n_splits, int | np.integer) or n_splits < 2:
+        if n_splits < 2 or n_splits != int(n_splits):
             raise must_be("n_splits", "an integer ≥ 2", n_splits)
         self.n_splits = int(n_splits)
         self.random_state = random_state

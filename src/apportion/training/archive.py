@@ -79,6 +79,11 @@ class Archive(Folder):
         groups = {name: tensors.get(name, {}) for name in GROUPS}
         check_identity(run, _with_epochs_added(run, header, self.identity), self.identity)
         for name, value in json.loads(json.dumps(_model_about(session))).items():
+            if name == "recipe" and header.get(name) is not None and header[name] != value:
+                raise RunError(
+                    f"{run.folder} holds a run of another net{_difference(header[name], value)}.",
+                    "Pass a net like the one that it was started with, or train in another folder.",
+                )
             if header.get(name) != value:
                 raise RunError(f"{run.checkpoint} is damaged: {name} is of another run.", RESTORE)
         _check_groups(run, session, tensors, header)
