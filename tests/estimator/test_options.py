@@ -1,6 +1,7 @@
 """The options of an estimator: checked before anything is read, and passed on."""
 
 import logging
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ def fitted(**options):
 
 
 def test_every_option_of_training_can_be_said_in_one_place():
-    several = {
+    several: dict[str, Any] = {
         "epochs": 3,
         "learning_rate": np.float64(0.01),
         "schedule": "cosine",
@@ -80,9 +81,12 @@ def test_nets_are_built_as_asked():
 
 def test_options_reach_the_training(monkeypatch):
     seen = []
-    monkeypatch.setattr(
-        "apportion.estimator.fitting.fit", lambda *_, config, **__: seen.append(config) or 1 / 0
-    )
+
+    def spy(*_, config, **__):
+        seen.append(config)
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("apportion.estimator.fitting.fit", spy)
     with pytest.raises(ZeroDivisionError):
         fitted(schedule="cosine", augment=["noise"], train_options={"warmup": 0.5, "threads": 1})
     (config,) = seen
@@ -143,9 +147,15 @@ def test_own_nets_are_told_from_names_and_learners():
 
 def test_all_callbacks_are_called_and_any_may_end():
     called = []
-    answers = [None, True, 1]
-    several = [lambda record, net, own=own: called.append((record, net)) or own for own in answers]
-    ask = callback_of(several)
+
+    def answering(answer):
+        def call(record, net):
+            called.append((record, net))
+            return answer
+
+        return call
+
+    ask = callback_of([answering(None), answering(True), answering(1)])
     assert ask is not None
     assert ask({"epoch": 1}, "net") is True
     assert called == [({"epoch": 1}, "net")] * 3

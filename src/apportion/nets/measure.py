@@ -49,6 +49,8 @@ def has_channels_last(shape: Sequence[int]) -> bool:
 def channels_first(x: Any, instance: Sequence[int]) -> Any:
     """Return images with their channels first, if an instance has so many and they are last.
 
+    They are copied: on the CPU nets take contiguous images alone.
+
     Parameters
     ----------
     instance : sequence of int
@@ -63,7 +65,9 @@ def channels_first(x: Any, instance: Sequence[int]) -> Any:
     last = len(instance) == 3 and len(shape) == 4 and shape[1] != instance[0] == shape[3]
     if not last:
         return x
-    return x.movedim(-1, 1) if isinstance(x, Tensor) else np.moveaxis(x, -1, 1)
+    if isinstance(x, Tensor):
+        return x.movedim(-1, 1).contiguous()
+    return np.ascontiguousarray(np.moveaxis(x, -1, 1))
 
 
 class Measured(NamedTuple):
