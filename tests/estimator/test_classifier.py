@@ -436,5 +436,6 @@ def test_a_score_without_anything_to_go_by_says_what_it_needs():
 
 def test_weights_of_rows_are_not_an_argument():
     X, bags, table, _ = problem()
+    told: dict[str, Any] = {"bags": bags, "proportions": table, "sample_weight": np.ones(len(X))}
     with pytest.raises(TypeError, match="sample_weight"):
-        LLPClassifier().fit(X, bags=bags, proportions=table, **{"sample_weight": [1.0] * len(X)})
+        LLPClassifier().fit(X, **told)

@@ -123,11 +123,11 @@ def _train_net(
     about: dict[str, Any] = {"net": name, "method": chosen, "unit": method.unit}
     plan = make_plan(train, validation=share, **about, options=given)
     estimator.plan_ = plan
-    of_net = {}
+    of_net: dict[str, Any] = {}
     if net is None:
-        given_for_net = estimator.net_options or {}
-        net = build_net(plan.net.value, train, seed=seed, **given_for_net)
-        of_net = {name: net.recipe[name] for name in given_for_net}  # in plain types
+        asked = estimator.net_options or {}
+        net = build_net(plan.net.value, train, seed=seed, **asked)
+        of_net = {name: (net.recipe or {})[name] for name in asked}  # in plain types
     config = plan.config(given)
     announce(f"{told}\n{plan}", estimator.verbose)
     further: dict[str, Any] = {

@@ -154,7 +154,8 @@ def in_known_bags(
             f"none of the bags is in the table: the first of them is {first!r} "
             f"({type(first).__name__}), and the first in the table {other!r} "
             f"({type(other).__name__}).",
-            "The table must be indexed by bag id, for example P.set_index('ward').",
+            "The table must be indexed by bag id, for example P.set_index('ward'), and ids must be "
+            "written alike: '007' is not 7.",
         )
     own = Table([table.ids[i] for i in kept], table.classes, table.values[kept], table.digits)
     sizes = np.bincount(placed.at(own.ids), minlength=len(kept))
