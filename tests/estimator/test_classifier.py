@@ -389,51 +389,6 @@ def test_one_row_is_checked_as_many_are(change):
     assert len(messages) == 1
 
 
-def test_probabilities_given_the_counts():
-    X, bags, table, _ = problem()
-    classifier = LLPClassifier("ridge", random_state=0).fit(X, bags=bags, proportions=table)
-    new, their, known, truth = problem(seed=1)
-    plain = classifier.predict_proba(new)
-    found = classifier.predict_proba(new, bags=their, proportions=known)
-    np.testing.assert_allclose(found.sum(axis=1), 1)
-    means = pd.DataFrame(found).groupby(their).mean()
-    np.testing.assert_allclose(means, known.loc[means.index], atol=1e-9)
-    right = (truth == "yes").astype(int)
-    chosen = [p[np.arange(len(right)), right].clip(1e-12) for p in (found, plain)]
-    assert np.log(chosen[0]).mean() > np.log(chosen[1]).mean()  # the counts say something
-    odds = [p[:10, 1] / p[:10, 0].clip(1e-300) for p in (plain, found)]
-    for bag in np.unique(their[:10]):  # the order within a bag stays
-        own = their[:10] == bag
-        assert np.array_equal(np.argsort(odds[0][own]), np.argsort(odds[1][own]))
-    with pytest.raises(ConfigError, match="prevalence is given as well as bags"):
-        classifier.predict_proba(new, bags=their, proportions=known, prevalence=[0.5, 0.5])
-    with pytest.raises(BagError, match="neither proportions nor y"):
-        classifier.predict_proba(new, bags=their)
-
-
-def test_logarithms_of_probabilities_may_be_infinite_without_a_warning():
-    X, bags, table, _ = problem()
-    classifier = LLPClassifier("ridge", random_state=0).fit(X, bags=bags, proportions=table)
-    np.testing.assert_array_equal(
-        classifier.predict_log_proba(X), np.log(classifier.predict_proba(X))
-    )
-    pure = table.copy()
-    pure.iloc[0] = [1.0, 0.0]
-    known: dict[str, Any] = {"bags": bags, "proportions": pure}
-    found = classifier.predict_log_proba(X, **known)
-    np.testing.assert_allclose(np.exp(found), classifier.predict_proba(X, **known))
-    assert found[bags == pure.index[0]].tolist() == [[0.0, -np.inf]] * 10
-    shifted = classifier.predict_log_proba(X, prevalence={"yes": 0.0})
-    assert np.all(shifted == [0.0, -np.inf])
-
-
-def test_a_score_without_anything_to_go_by_says_what_it_needs():
-    X, bags, table, _ = problem()
-    classifier = LLPClassifier("ridge", random_state=0).fit(X, bags=bags, proportions=table)
-    with pytest.raises(BagError, match=r"(?s)neither labels y nor bags.*bags= and proportions="):
-        classifier.score(X)
-
-
 def test_weights_of_rows_are_not_an_argument():
     X, bags, table, _ = problem()
     told: dict[str, Any] = {"bags": bags, "proportions": table, "sample_weight": np.ones(len(X))}
