@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 import sklearn
-from sklearn.model_selection import GridSearchCV, GroupKFold
+from sklearn.model_selection import GridSearchCV
 
-from apportion import LLPClassifier
+from apportion import BagKFold, LLPClassifier, proportion_scorer
 from apportion.study.datasets.benchmarks import Benchmark, digits
 
 GRID = {"eta": [0.1, 1.0, 10.0], "epochs": [10, 30]}
@@ -26,13 +26,9 @@ def search(seed: int = 0) -> tuple[GridSearchCV, list[float]]:
     """Search the grid; also give the test accuracy of every setting, fitted to all bags."""
     data = digits(seed=seed)
     x, bags, counts = bags_of_digits(data, seed)
-    classifier = (
-        LLPClassifier(random_state=seed)
-        .set_fit_request(bags=True, proportions=True)
-        .set_score_request(bags=True, proportions=True)
-    )
-    found = GridSearchCV(classifier, GRID, cv=GroupKFold(3))
-    found.fit(x, groups=bags, bags=bags, proportions=counts)
+    classifier = LLPClassifier(random_state=seed)
+    found = GridSearchCV(classifier, GRID, cv=BagKFold(3), scoring=proportion_scorer)
+    found.fit(x, bags=bags, proportions=counts)
     accuracies = []
     for setting in found.cv_results_["params"]:
         fitted = LLPClassifier(**setting, random_state=seed).fit(x, bags=bags, proportions=counts)

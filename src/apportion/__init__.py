@@ -26,6 +26,8 @@ if TYPE_CHECKING:  # the same names, as type checkers read them
     from apportion.errors import DataError as DataError
     from apportion.errors import RunError as RunError
     from apportion.estimator.classifier import LLPClassifier as LLPClassifier
+    from apportion.estimator.selection import BagKFold as BagKFold
+    from apportion.estimator.selection import proportion_scorer as proportion_scorer
     from apportion.labels.assign import Assignment as Assignment
     from apportion.labels.assign import assign as assign
     from apportion.labels.leader import Leader as Leader
@@ -55,6 +57,7 @@ _HOME = {
     "Assignment": "labels.assign",
     "AssignmentError": "errors",
     "BagError": "errors",
+    "BagKFold": "estimator.selection",
     "Bags": "bags.bags",
     "ConfigError": "errors",
     "CountLikelihood": "methods.count_likelihood",
@@ -80,6 +83,7 @@ _HOME = {
     "counts_from_proportions": "bags.counts",
     "fit": "training.fit",
     "fit_many": "training.many",
+    "proportion_scorer": "estimator.selection",
     "read_images": "data.images",
     "read_sets": "data.tables",
     "read_signals": "data.signals",

@@ -17,7 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["accuracy", "bag_means", "proportion_error", "total_variation"]
+from apportion.bags.bags import Bags
+
+__all__ = ["accuracy", "bag_means", "prevalence", "proportion_error", "total_variation"]
 
 
 def bag_means(confidence: NDArray[Any], offsets: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -32,6 +34,18 @@ def bag_means(confidence: NDArray[Any], offsets: NDArray[np.int64]) -> NDArray[n
     sums = np.add.reduceat(confidence, offsets[:-1], axis=0, dtype=np.float64)
     means: NDArray[np.float64] = sums / np.diff(offsets)[:, None]
     return means
+
+
+def prevalence(bags: Bags) -> NDArray[np.float64]:
+    """Return the share of each class among all instances, by the proportions as given.
+
+    Examples
+    --------
+    >>> prevalence(Bags.from_rows(None, ["a", "b", "b", "b"], {"a": [1, 0], "b": [1 / 3, 2 / 3]}))
+    array([0.5, 0.5])
+    """
+    share: NDArray[np.float64] = bags.sizes @ bags.proportions / bags.n_instances
+    return share
 
 
 def total_variation(given: Any, predicted: Any) -> Any:

@@ -211,8 +211,15 @@ def default_method(kind: str, given: Collection[str]) -> Choice:
     return Choice(ONE_NET, f"the default of a single net on a table{asks}")
 
 
-def held_out_share(n_bags: int, asked: float | None = None) -> Choice:
+def held_out_share(n_bags: int, asked: float | None = None, *, needed_by: str = "") -> Choice:
     """Decide which share of the bags is held out, whole, to select the epoch by.
+
+    Parameters
+    ----------
+    asked : float, optional
+        What is asked for, which is always done.
+    needed_by : str
+        The option that needs bags to be held out, however few there are; "" if there is none.
 
     Examples
     --------
@@ -220,11 +227,15 @@ def held_out_share(n_bags: int, asked: float | None = None) -> Choice:
     0.1 (a tenth of 200 bags selects the epoch)
     >>> print(held_out_share(20, 0.2))
     0.2 (given)
+    >>> print(held_out_share(20, needed_by="patience"))
+    0.1 (a tenth of 20 bags, which patience goes by)
     """
     if asked is not None:
         check_share(asked)
         return Choice(float(asked), "given")
     tenth = f"a tenth of {count(n_bags, 'bag')}"
+    if needed_by and n_bags > 1:
+        return Choice(SHARE, f"{tenth}, which {needed_by} goes by")
     if round(SHARE * n_bags) < FEWEST_HELD_OUT:
         fewer = f"is fewer than {FEWEST_HELD_OUT}, which select worse than the last epoch"
         return Choice(0.0, f"{tenth} {fewer}")

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from torch import nn
 
-from apportion import Bags, LLPClassifier, TrainConfig, fit
+from apportion import Bags, LLPClassifier, Model, TrainConfig, fit
 from apportion.data import pieces as table_pieces
 from apportion.nets.build import build_net
 from tests.cli.wards_on_disk import QUICK, run, train_in, voters, write
@@ -79,6 +79,16 @@ def test_labels_that_meet_known_counts(trained):
     np.testing.assert_array_equal(met, counts)
     np.testing.assert_allclose(found.iloc[:, 1:], plain.iloc[:, 1:], atol=1e-6)
     assert not (found["label"] == plain["label"]).all()
+
+
+def test_probabilities_of_another_population(trained):
+    found, _ = predicted(trained, trained / "rows.csv", "--prevalence", "yes=0.1,no=0.9")
+    model = Model.load(trained / "a", device="cpu")
+    likely = model.predict_proba(voters()[["age", "job"]])
+    assert model.prevalence is not None
+    odds = likely[:, 1] / likely[:, 0] * (0.1 / 0.9) / (model.prevalence[1] / model.prevalence[0])
+    np.testing.assert_allclose(found["probability_yes"], odds / (1 + odds), atol=1e-5)
+    assert found["label"].tolist() == ["yes" if o > 1 else "no" for o in odds]
 
 
 def test_shares_that_are_rounded_need_no_option_and_percents_do(trained, tmp_path):
@@ -194,6 +204,14 @@ def test_classes_are_found_however_their_numbers_are_written(tmp_path):
         (["a", "rows.csv", "--out", "no/p.csv"], "a folder that does not exist", "Make"),
         (["a", "rows.csv", "--out", "rows.csv"], "already exists", "--force"),
         (["a", "rows.csv", "--out", "rows.csv", "--force"], "the rows themselves", "another"),
+        (["a", "rows.csv", "--prevalence", "yes=few"], "yes=few has a share", "yes=0.2,no=0.8"),
+        (["a", "rows.csv", "--prevalence", "yse=0.1"], "has 'yse'", "Did you mean 'yes'?"),
+        (["a", "rows.csv", "--prevalence", "yes=0.1,no=0.2"], "sum to 1, not 0.3", "share of"),
+        (
+            ["a", "rows.csv", "--prevalence", "yes=0.1", "--proportions", "wards.csv"],
+            "--prevalence is given as well as --proportions",
+            "Leave out",
+        ),
         (["a", "rows.csv", "--names", "x,y"], "4 columns, but 2 names", "Name every column"),
         (
             ["a", "rows.csv", "--proportions", "few.csv"],

@@ -322,8 +322,18 @@ def test_a_table_that_sums_to_neither_is_told_what_to_do():
     with pytest.raises(BagError) as caught:
         LLPClassifier().fit(X, bags=bags, proportions=table * 100)
     assert "sum to 100" in str(caught.value)
-    assert "P.div(P.sum(axis=1), axis=0)" in str(caught.value)
-    assert "normalize=True" not in str(caught.value)
+    assert "pass LLPClassifier(normalize=True) to rescale" in str(caught.value)
+    rescaled = LLPClassifier("linear", normalize=True, random_state=0)
+    rescaled.fit(X, bags=bags, proportions=table * 100)
+    plain = LLPClassifier("linear", random_state=0).fit(X, bags=bags, proportions=table)
+    np.testing.assert_allclose(rescaled.predict_proba(X), plain.predict_proba(X), atol=1e-5)
+    told = {"bags": bags, "proportions": table * 100}
+    np.testing.assert_array_equal(
+        rescaled.predict(X, **told), plain.predict(X, bags=bags, proportions=table)
+    )
+    assert rescaled.score(X, **told) == pytest.approx(
+        plain.score(X, bags=bags, proportions=table), abs=1e-5
+    )
 
 
 def test_classes_are_found_however_a_table_writes_their_numbers():
@@ -377,3 +387,10 @@ def test_one_row_is_checked_as_many_are(change):
             classifier.predict(rows)
         messages.add(str(caught.value))
     assert len(messages) == 1
+
+
+def test_weights_of_rows_are_not_an_argument():
+    X, bags, table, _ = problem()
+    told: dict[str, Any] = {"bags": bags, "proportions": table, "sample_weight": np.ones(len(X))}
+    with pytest.raises(TypeError, match="sample_weight"):
+        LLPClassifier().fit(X, **told)

@@ -283,3 +283,68 @@ def test_an_unfinished_run_is_loaded_as_its_error_says(tmp_path):
 def test_columns_to_learn_from_anyway_come_back(tmp_path):
     trained(keep=["town"]).save(tmp_path / "model.safetensors")
     assert LLPClassifier.load(tmp_path / "model.safetensors").keep == ["town"]
+
+
+def test_options_of_nets_and_of_training_come_back(tmp_path):
+    options: dict[str, Any] = {
+        "net_options": {"hidden": (np.int64(8), 4)},
+        "schedule": "cosine",
+        "patience": 3,
+        "augment": ["noise"],
+        "train_options": {"warmup": 0.1},
+        "normalize": True,
+    }
+    frame, bags, y = rows()
+    seen: list[int] = []
+    own = {"callbacks": lambda record, net: seen.append(record["epoch"]), "run": tmp_path / "run"}
+    classifier = trained(**options, **own)
+    classifier.save(tmp_path / "model")
+    again = LLPClassifier.load(tmp_path / "model")
+    found = again.get_params()
+    assert found["net_options"] == {"hidden": [8, 4]}
+    for name in ("schedule", "patience", "train_options", "normalize"):
+        assert found[name] == options[name]
+    assert list(found["augment"]) == ["noise"]
+    assert (found["run"], found["callbacks"]) == (None, None)  # of that machine
+    assert str(tmp_path).encode() not in (tmp_path / "model").read_bytes()
+    before = again.predict_proba(frame)
+    assert np.array_equal(again.fit(frame, y, bags=bags).predict_proba(frame), before)
+    assert seen == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"net_options": {"hiden": [3]}},
+        {"net_options": 3},
+        {"train_options": {"warmup": 7}},
+        {"train_options": {"seed": 7}},
+        {"augment": ["flop"]},
+        {"patience": -1},
+        {"schedule": 3},
+        {"normalize": "yes"},
+        {"run": "/etc"},
+        {"callbacks": []},
+    ],
+)
+def test_damaged_options_are_refused(tmp_path, damage):
+    classifier = trained()
+    own = {
+        "parameters": {"epochs": 2, **damage},
+        "records": classifier.history_.records,
+        "best_epoch": None,
+        "n_features_in": 3,
+        "feature_names_in": ["height", "weight", "town"],
+    }
+    classifier.model_.save(tmp_path / "model", about={"estimator": own})
+    with pytest.raises(RunError, match="lacks something that was saved"):
+        LLPClassifier.load(tmp_path / "model")
+
+
+def test_the_run_of_an_array_is_a_classifier_of_arrays(tmp_path):
+    X, y = np.random.default_rng(0).normal(size=(40, 3)), np.arange(40) % 2
+    classifier = LLPClassifier("ridge", run=tmp_path / "run", random_state=0)
+    classifier.fit(X, y, bags=np.arange(40) // 5)
+    again = LLPClassifier.load(tmp_path / "run")
+    assert not hasattr(again, "feature_names_in_")
+    np.testing.assert_allclose(again.predict_proba(X), classifier.predict_proba(X), atol=1e-9)

@@ -1,6 +1,7 @@
 """How an estimator learns: settings, held-out bags, nets of the caller, columns left out."""
 
 import logging
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,18 @@ import torch
 from sklearn.base import clone
 from torch import nn
 
-from apportion import FPL, Bags, ConfigError, DataError, LLPClassifier, fit
+from apportion import (
+    FPL,
+    Bags,
+    ConfigError,
+    DataError,
+    LLPClassifier,
+    Model,
+    Run,
+    RunError,
+    fit,
+    write_report,
+)
 from apportion.engine.device import own_threads
 from tests.estimator.test_classifier import fitted, problem, refused
 
@@ -182,9 +194,6 @@ def test_wrong_settings_are_named():
     told = {"bags": bags, "proportions": table}
     message = refused(ConfigError, X, settings={"method": "fpll"}, **told)
     assert "Did you mean 'fpl'?" in message
-    assert "eta is 1" in refused(
-        ConfigError, X, settings={"method": "proportion-loss", "eta": 1}, **told
-    )
     assert "validation_fraction must be a number from 0 to below 1; got 2" in refused(
         ConfigError, X, settings={"validation_fraction": 2}, **told
     )
@@ -310,3 +319,123 @@ def test_bags_that_are_alike_are_warned_of_once(caplog):
     LLPClassifier(epochs=1).fit(X, bags=bags, proportions=table)
     (said,) = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
     assert said.startswith("The bags' proportions are nearly identical")
+
+
+# ------------------------------------------------------------------------------------ run folders
+
+
+def of_a_net(**options):
+    return LLPClassifier(**{"epochs": 4, "method": "fpl", "device": "cpu", **options})
+
+
+@pytest.mark.parametrize("seed", [0, None], ids=["seed", "no seed"])
+@pytest.mark.parametrize("options", [{}, {"method": None, "epochs": None}], ids=["net", "auto"])
+def test_the_same_call_goes_on_with_a_run(tmp_path, steps, options, seed):
+    steps(3)
+    X, bags, table, _ = problem(n_bags=20)
+    known = {"bags": bags, "proportions": table}
+    whole = of_a_net(**options, run=tmp_path / "whole", random_state=0).fit(X, **known)
+
+    def stop(record, net):
+        if record["epoch"] == 2:
+            raise KeyboardInterrupt
+
+    run = tmp_path / "run"
+    begun = of_a_net(**options, run=run, random_state=0, callbacks=stop)
+    with pytest.raises(KeyboardInterrupt):
+        begun.fit(X, **known)
+    assert len(Run(run).records()) == 2
+    again = of_a_net(**options, run=run, random_state=seed).fit(X, **known)
+    np.testing.assert_array_equal(again.predict_proba(X), whole.predict_proba(X))
+    np.testing.assert_array_equal(Model.load(run).predict_proba(X), whole.predict_proba(X))
+    if whole.pseudo_labels_ is not None:
+        np.testing.assert_array_equal(again.pseudo_labels_, whole.pseudo_labels_)
+    assert [r["epoch"] for r in again.history_.records] == [
+        r["epoch"] for r in whole.history_.records
+    ]
+
+
+def test_a_run_of_the_classifier_is_reported_and_takes_more_epochs(tmp_path):
+    X, bags, table, _ = problem()
+    known, run = {"bags": bags, "proportions": table}, tmp_path / "run"
+    options: dict[str, Any] = {"eta": 0.1, "random_state": 0, "net_options": {"hidden": (8,)}}
+    first = of_a_net(**options, run=run).fit(X, **known)
+    settings = Run(run).settings()
+    assert settings["model"] == {"net": "mlp", "hidden": [8], "validation": 0.1}
+    assert settings["plan"] == first.plan_.reasons()
+    page = write_report([run], tmp_path / "report.html")
+    assert "fpl" in Path(page).read_text(encoding="utf-8")
+    more = of_a_net(**options, run=run, epochs=6).fit(X, **known)
+    assert len(more.history_.records) == 6
+    straight = of_a_net(**options, epochs=6).fit(X, **known)
+    np.testing.assert_array_equal(more.predict_proba(X), straight.predict_proba(X))
+
+
+def test_a_run_of_something_else_is_named(tmp_path):
+    X, bags, table, _ = problem()
+    known, run = {"bags": bags, "proportions": table}, tmp_path / "run"
+    of_a_net(run=run, random_state=0).fit(X, **known)
+    for options, words in (
+        ({"net_options": {"hidden": (8,)}}, r"another net: hidden \[256\], not \[8\]"),
+        ({"schedule": "cosine"}, "another configuration: schedule 'constant', not 'cosine'"),
+        ({"method": "greedy"}, "another method"),
+        ({"random_state": 1}, "another"),
+    ):
+        with pytest.raises(RunError, match=words):
+            of_a_net(**{"run": run, "random_state": 0, **options}).fit(X, **known)
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(RunError, match="cannot be a run folder"):
+        of_a_net(run=tmp_path / "file").fit(X, **known)
+
+
+# ------------------------------------------------------------------------- nets, chosen and owned
+
+
+@pytest.mark.parametrize(
+    ("shape", "net"), [((4,), "mlp"), ((2, 9), "conv1d"), ((3, 8, 8), "resnet18")]
+)
+def test_the_data_choose_the_net(shape, net):
+    rng = np.random.default_rng(0)
+    X, ids = rng.normal(size=(40, *shape)).astype(np.float32), np.arange(40) // 8
+    classifier = LLPClassifier(epochs=1, random_state=0).fit(X, rng.integers(2, size=40), bags=ids)
+    assert classifier.plan_.net.value == net
+    assert classifier.model_.net.recipe["net"] == net
+
+
+class Words(nn.Module):
+    """Averages what it learns of each id."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(50, 2)
+
+    def forward(self, ids):
+        return self.table(ids).mean(dim=1)
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.int32])
+@pytest.mark.parametrize("made", [Words(), lambda bags: Words()], ids=["module", "function"])
+def test_integer_ids_reach_a_net_of_ones_own_as_integers(tmp_path, dtype, made):
+    rng = np.random.default_rng(0)
+    share = np.linspace(0, 1, 40).repeat(10)
+    truth = (rng.random(400) < share).astype(int)
+    X = (rng.integers(25, size=(400, 12)) + 25 * truth[:, None]).astype(dtype)
+    bags = np.arange(400) // 10
+    classifier = LLPClassifier(model=made, epochs=30, learning_rate=0.1, random_state=0)
+    classifier.fit(X, truth, bags=bags)
+    assert classifier.model_.parts == ({"shape": [12], "dtype": np.dtype(dtype).name},)
+    assert np.mean(classifier.predict(X) == truth) > 0.95
+    classifier.save(tmp_path / "model")
+    again = LLPClassifier.load(tmp_path / "model", net=Words)
+    np.testing.assert_array_equal(again.predict_proba(X), classifier.predict_proba(X))
+
+
+def test_numbers_where_a_net_wants_ids_and_ids_where_it_wants_numbers_are_explained():
+    X, bags, table, _ = problem()
+    ids = (X * 3).round().astype(int) % 50
+    message = refused(ConfigError, X, settings={"model": Words()}, bags=bags, proportions=table)
+    assert "pass an array of integers, which stay integers" in message
+    linear: dict[str, Any] = {"model": nn.Linear(3, 2)}
+    message = refused(ConfigError, ids, settings=linear, bags=bags, proportions=table)
+    assert "pass x.astype(numpy.float32)" in message
+    LLPClassifier(epochs=1, **linear).fit(pd.DataFrame(ids), bags=bags, proportions=table)

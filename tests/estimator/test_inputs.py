@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from torch import nn
 
 from apportion import Bags, LLPClassifier
@@ -174,3 +175,42 @@ def test_masked_arrays_are_refused():
     for given in (X, (np.eye(4), X)):
         with pytest.raises(BagError, match=r"X is a masked array; 4 values of 16"):
             read_rows(object(), given, reset=False)
+
+
+@pytest.mark.parametrize("channels", [1, 3, 4])
+@pytest.mark.parametrize("kind", ["uint8", "float32", "tensor"])
+def test_images_may_have_their_channels_last(caplog, channels, kind):
+    rng = np.random.default_rng(0)
+    last: Any = rng.integers(256, size=(20, 8, 9, channels)).astype("uint8")
+    last = last if kind == "uint8" else last.astype("float32")
+    first = np.moveaxis(last, -1, 1)
+    last = torch.from_numpy(last) if kind == "tensor" else last
+    truth, ids = rng.integers(2, size=20), np.arange(20) // 5
+    options: dict[str, Any] = {"epochs": 1, "random_state": 0, "device": "cpu"}
+    expected = LLPClassifier(**options).fit(first, truth, bags=ids)
+    assert "last" not in caplog.text
+    found = LLPClassifier(**options).fit(last, truth, bags=ids)
+    said = [message for message in caplog.messages if "last" in message]
+    (line,) = said
+    assert f"of shape (20, 8, 9, {channels})," in line
+    assert f"to (20, {channels}, 8, 9)" in line
+    assert found.model_.parts[0]["shape"] == [channels, 8, 9]
+    caplog.clear()
+    for X in (first, last):
+        np.testing.assert_array_equal(found.predict_proba(X), expected.predict_proba(first))
+        np.testing.assert_array_equal(found.model_.predict_proba(X), expected.predict_proba(first))
+    assert not caplog.messages
+
+
+def test_images_stay_as_they_are_for_a_net_of_ones_own():
+    x = np.zeros((20, 8, 8, 3), np.float32)
+    net = nn.Sequential(nn.Flatten(), nn.Linear(192, 2))
+    classifier = LLPClassifier(model=net, epochs=1).fit(x, np.arange(20) % 2, bags=np.arange(20))
+    assert classifier.model_.parts[0]["shape"] == [8, 8, 3]
+    assert classifier.predict_proba(x).shape == (20, 2)
+
+
+def test_images_whose_channels_are_first_stay():
+    for shape in ((3, 8, 3), (1, 4, 4), (4, 9, 1)):
+        rows = read_rows(LLPClassifier(), np.zeros((5, *shape), np.uint8), reset=True)
+        assert rows.shape == (5, *shape)

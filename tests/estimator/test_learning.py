@@ -249,10 +249,15 @@ def test_options_without_meaning_are_ignored_and_named(caplog):
     assert not caplog.records
     loud = fitted(None, method="mean-map", epochs=7, eta=1.0, batch_size=3).predict_proba(X)
     np.testing.assert_array_equal(plain, loud)
-    for name in ("epochs", "eta", "batch_size"):
-        assert f"{name} is ignored: it has no meaning for the method 'mean-map'" in caplog.text
-    fitted(LogisticRegression(), epochs=1, learning_rate=0.1)
-    assert "learning_rate is ignored: it has no meaning for LogisticRegression" in caplog.text
+    (said,) = caplog.messages
+    assert said == (
+        "epochs, batch_size, eta are ignored: they have no meaning for the method 'mean-map'."
+    )
+    caplog.clear()
+    found = fitted(LogisticRegression(), epochs=1, learning_rate=0.1, eta=2.0)
+    (said,) = caplog.messages
+    assert "learning_rate, eta are ignored" in said
+    assert str(found.plan_.method) == "soft labels (the default; learning_rate, eta are ignored)"
 
 
 # --------------------------------------------------------------------------------- what is wrong
@@ -264,7 +269,7 @@ def test_options_without_meaning_are_ignored_and_named(caplog):
         ({"model": BOOSTING, "method": "greedy"}, "'greedy' trains nets, not a HistGrad.*'fpl'"),
         ({"model": BOOSTING, "method": "linear"}, "model is HistG.*Leave model out"),
         ({"model": BOOSTING, "method": FPL(eta=1)}, "trains nets.*method='fpl' and eta"),
-        ({"model": BOOSTING, "eta": 1.0}, "eta is 1.0.*method='fpl'"),
+        ({"model": BOOSTING, "run": "runs/a"}, "run is 'runs/a'.*keeps no folder.*save"),
         ({"model": BOOSTING, "epochs": 0}, "epochs must be.*got 0"),
         ({"model": BOOSTING, "validation_fraction": 2}, "validation_fraction must be"),
         ({"model": "mlp", "method": "ridge"}, "model is 'mlp'"),
@@ -351,9 +356,12 @@ def test_auto_takes_no_net_and_no_options_of_one(caplog, steps):
     steps(1)
     with pytest.raises(ConfigError, match="the method 'auto' chooses its nets itself"):
         LLPClassifier("auto", model="mlp").fit([[0.0], [1.0]], ["a", "b"])
-    LLPClassifier("auto", eta=3, epochs=1).fit([[0.0], [1.0]] * 5, ["a", "b"] * 5)
-    for name in ("eta", "epochs"):
-        assert f"{name} is ignored: it has no meaning for the method 'auto'" in caplog.text
+    found = LLPClassifier("auto", eta=3, epochs=1, net_options={"hidden": (3,)})
+    found.fit([[0.0], [1.0]] * 5, ["a", "b"] * 5)
+    assert "epochs, net_options, eta are ignored: they have no meaning for the method 'auto'" in (
+        caplog.text
+    )
+    assert str(found.plan_.method) == "auto (given; epochs, net_options, eta are ignored)"
 
 
 def test_fit_refuses_auto_by_its_name():

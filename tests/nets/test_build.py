@@ -1,12 +1,14 @@
 """Nets for the data: every weight learns, the seed decides them, and options reach them."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
-from apportion.errors import ConfigError
+from apportion.errors import ConfigError, DataError
 from apportion.nets.build import NETS, build_net, move_to
 from apportion.nets.resnet import ResNet, conv1d, resnet18
 from tests.nets.small_data import bags_of
@@ -109,3 +111,32 @@ def test_a_net_is_made_on_the_cpu_whatever_the_default():
 def test_what_no_net_can_be_built_for_is_refused(name, x, message):
     with pytest.raises(ConfigError, match=message):
         build_net(name, bags_of(x))
+
+
+@pytest.mark.parametrize("as_tensor", [False, True])
+def test_images_with_channels_last_are_told_how_to_be_passed(as_tensor):
+    x = np.random.default_rng(0).integers(256, size=(4, 8, 8, 3)).astype(np.uint8)
+    given: Any = torch.from_numpy(x) if as_tensor else x
+    with pytest.raises(DataError, match=r"(?s)\(4, 8, 8, 3\).*last.*moveaxis.*channels=8"):
+        build_net("resnet18", bags_of(given))
+    moved = given.movedim(-1, 1) if as_tensor else np.moveaxis(x, -1, 1)
+    for x, options, channels in ((moved, {}, 3), (given, {"channels": 8}, 8)):
+        recipe: Any = build_net("resnet18", bags_of(x), **options).recipe
+        assert recipe["channels"] == channels
+    with pytest.raises(ConfigError, match="channels must be 3, as x has them; got 4"):
+        build_net("resnet18", bags_of(moved), channels=4)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("mlp", {"hiden": [3]}, "'mlp' has no option 'hiden'.*Did you mean 'hidden'"),
+        ("mlp", {"hidden": 3}, "hidden must be a list of integers"),
+        ("mlp", {"hidden": [2.5]}, "hidden must be"),
+        ("mlp", {"skip": "yes"}, "skip must be True or False"),
+        ("mlp", {"stem": "cifar"}, "'mlp' has no option 'stem'"),
+    ],
+)
+def test_options_that_a_net_does_not_have_are_named(name, options, message):
+    with pytest.raises(ConfigError, match=f"(?s){message}"):
+        build_net(name, bags_of(np.ones((4, 2))), **options)

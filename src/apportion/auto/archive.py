@@ -126,6 +126,7 @@ class Archive(Folder):
         if self.run is None:
             return
         about: dict[str, Any] = {"columns": model.columns, "epoch": model.epoch}
+        about["prevalence"] = model.prevalence
         kept = Model(model.net, plain_names(model.classes), model.parts, **about)
         kept.save(self.run.model)
         if not self.run.evaluation.exists():  # it is written once: a finished run learns no more

@@ -19,7 +19,7 @@ from apportion.auto.nets import train_net
 from apportion.bags.bags import Bags
 from apportion.engine.device import device_for, own_stream, own_threads
 from apportion.metrics import proportion_error
-from apportion.model.model import Model, describe_parts
+from apportion.model.model import Model
 from apportion.nets.average import Average
 from apportion.plan import AUTO, kind_of_instances, threads_for
 from apportion.runs.evaluation import Evaluation
@@ -148,8 +148,7 @@ def _assembled(
     bags, expected = sets["train"].without_truth(), None
 
     def model_of(net: nn.Module) -> Model:
-        about: dict[str, Any] = {"columns": bags.columns, "epoch": len(nets), "device": device}
-        return Model(net.eval(), bags.classes, describe_parts(bags), **about)
+        return Model.trained_on(bags, net.eval(), epoch=len(nets), device=device)
 
     model = model_of(nets[0])
     if len(members) > 1:

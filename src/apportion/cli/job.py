@@ -25,7 +25,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from inspect import signature
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,7 +45,6 @@ __all__ = ["Learning", "Prepared", "TrainJob", "job_of_run", "read_config"]
 
 OnEpoch = Callable[[dict[str, Any], Any], None]
 SECTIONS = ("data", "model", "method", "train", "plan", "resolved")
-BY_THE_DATA = ("features", "channels", "classes", "categories", "masked")  # arguments of nets
 
 
 @dataclass(frozen=True)
@@ -238,18 +236,19 @@ class TrainJob:
         from apportion.engine.device import device_for
         from apportion.nets.augment import check_augmentations
         from apportion.nets.build import NETS
-        from apportion.nets.recipe import check_name
+        from apportion.nets.recipe import check_name, check_options, options_of
         from apportion.plan import NET_OF_KIND, preset_options
 
         name = NET_OF_KIND[self.source.kind] if net is None else net
         check_name(name, NETS)
-        known = [n for n in signature(NETS[name]).parameters if n not in BY_THE_DATA]
+        known = options_of(name, NETS)
         for option in options:
             if option not in known:
                 raise ConfigError(
                     f"[model] has {option!r}, which {name} does not know.",
                     suggestion(option, ["net", "validation", *known]),
                 )
+        check_options(name, NETS, options)
         given = dict(self.train)
         preset = given.pop("preset", None)
         config = TrainConfig.from_dict({**(preset_options(preset) if preset else {}), **given})

@@ -13,7 +13,7 @@ import typer
 from apportion.cli._rows import Piece, Wanted, pieces_of
 from apportion.cli.options import listed, options_of, takes
 from apportion.cli.source import Source
-from apportion.errors import DataError, suggestion
+from apportion.errors import ConfigError, DataError, suggestion
 from apportion.files import check_free, replacing
 from apportion.runs.run import Run
 
@@ -55,6 +55,13 @@ def predict(
             "them."
         ),
     ] = None,
+    prevalence: Annotated[
+        str | None,
+        typer.Option(
+            help="Shares of the classes where the rows are from, if others than in training: "
+            "yes=0.2,no=0.8."
+        ),
+    ] = None,
     last: Annotated[
         bool,
         typer.Option("--last", help="By the last checkpoint of the run, which may be unfinished."),
@@ -75,6 +82,10 @@ def predict(
 
       apportion predict runs/a rows.csv --proportions wards.csv
 
+    For a population in which the classes are not as frequent as in training:
+
+      apportion predict runs/a rows.csv --prevalence yes=0.2,no=0.8
+
     By the weights so far of a run that was stopped, or still goes on:
 
       apportion predict runs/a rows.csv --last
@@ -88,13 +99,35 @@ def predict(
     normalize = given.pop("normalize", False)
     wanted = Wanted(str(rows), listed(copy) or (), label, proportions, normalize)
     _check_out(out, wanted, force=force)
+    shares = _prevalence(prevalence, proportions)
     model = Model.load(run, last=last, device=device)
     source = _source_of(Run(run), given)
-    told = _write_predictions(model, source, wanted, out)
+    told = _write_predictions(model, source, wanted, out, shares)
     typer.echo(f"{told} The weights are those after epoch {model.epoch}." if last else told)
 
 
-def _write_predictions(model: Model, source: Source, wanted: Wanted, out: Path) -> str:
+def _prevalence(text: str | None, proportions: Path | None) -> dict[str, float] | None:
+    """Read shares of classes, such as yes=0.2,no=0.8."""
+    if text is None:
+        return None
+    if proportions is not None:
+        raise ConfigError(
+            "--prevalence is given as well as --proportions, which say more.",
+            "Leave out one of the two.",
+        )
+    try:
+        pairs = (pair.rpartition("=")[::2] for pair in text.split(","))
+        return {name.strip(): float(share) for name, share in pairs}
+    except ValueError:
+        raise ConfigError(
+            f"--prevalence {text} has a share that is no number.",
+            "Pass the shares of the classes as in yes=0.2,no=0.8.",
+        ) from None
+
+
+def _write_predictions(
+    model: Model, source: Source, wanted: Wanted, out: Path, prevalence: Any
+) -> str:
     """Write the label and the probabilities of every row; return a sentence about them."""
     import numpy as np
     import pandas as pd
@@ -105,7 +138,7 @@ def _write_predictions(model: Model, source: Source, wanted: Wanted, out: Path) 
     names = [f"probability_{name}" for name in model.classes]
     with _written(out) as write:
         for piece in pieces_of(model, source, wanted):
-            likely = model.predict_proba(piece.instances)
+            likely = model.predict_proba(piece.instances, prevalence=prevalence)
             labels = _labels(likely, model, source, wanted, piece)
             if wanted.label is not None:
                 correct += _count_right(model, labels, piece.frame[wanted.label], wanted)

@@ -15,33 +15,29 @@ True
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
 from apportion.bags.bags import Bags
-from apportion.estimator.inputs import read_rows
-from apportion.estimator.targets import has_rows_of_proportions, known_bags, read_targets
-from apportion.metrics import bag_means, proportion_error
+from apportion.estimator.predicting import BY_BAG, Predictions
 
 if TYPE_CHECKING:
     from torch import nn
 
     from apportion.methods.base import Method
-    from apportion.model.model import Model
 
+    Callback = Callable[[dict[str, Any], nn.Module], bool | None]
     Untrained = str | nn.Module | Callable[[Bags], nn.Module] | Any
 
 __all__ = ["LLPClassifier"]
 
 
-class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class LLPClassifier(Predictions, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A classifier of instances that learns from the class proportions of bags.
 
     Parameters
@@ -51,9 +47,9 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         what to expect of them (see `apportion.auto.members`); "count-likelihood" for a table if an
         option of a single net is set; "fpl" if eta is, or for images and signals. Else a name from
         `apportion.METHODS`, or settings such as ``FPL(first="decide")``. "linear", "mean-map" and
-        "ridge" fit a linear model of a table in seconds (see `apportion.labels.linear`). Linear
-        models and "auto" ignore eta, epochs and what else is for a single net. With a learner None
-        stands for soft labels, and "fpl" is the only name.
+        "ridge" fit a linear model of a table in seconds (see `apportion.labels.linear`). With a
+        learner None stands for soft labels, and "fpl" is the only name. Options that have no
+        meaning for a method are ignored: a warning in the log and `plan_` say which.
     eta : float, optional
         The perturbation of the methods that decide pseudo labels; by default 5 · epochs / 400.
     epochs : int, optional
@@ -63,18 +59,31 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     model : "mlp", "conv1d", "resnet18", nn.Module, callable, or learner, optional
         What is trained. A name builds a net for the data, with its preprocessing, and by default
         the data decide which; an nn.Module is copied and trained as it is; a callable is called
-        with the training `Bags` and returns one. An nn.Module of yours gets the columns of a table
-        as float32, and other instances as they are stored, and returns one logit per class. A
-        learner is any classifier of scikit-learn's kind with `predict_proba`, untrained, such as
+        with the training `Bags` and returns one. An nn.Module of yours returns one logit per class.
+        It gets the columns of a table as float32, and other instances as they are stored: so are
+        arrays of integers, also of two dimensions (ids, say, for an Embedding). A learner is any
+        classifier of scikit-learn's kind with `predict_proba`, untrained, such as
         ``HistGradientBoostingClassifier()``: `apportion.learners.alternate` fits clones of it to
         the rows of a table.
+    net_options : dict, optional
+        Options of the net that a name builds: ``{"hidden": (128, 64), "skip": True}`` of "mlp",
+        ``{"stem": "cifar"}`` of "resnet18".
     batch_size : int, optional
         Instances per step. By default `plan_` decides: a hundredth of them, from 32 to 1024.
     learning_rate, weight_decay : float, optional
         Those of AdamW; by default 0.001 and 0.1.
+    schedule : "constant" or "cosine", optional
+        How the learning rate changes: "cosine" falls to 0 over the epochs.
+    patience : int, optional
+        Stop when the error of the held-out bags has not improved for this many epochs.
+    augment : str or sequence of str, optional
+        Augmentations of training batches, in this order: "crop", "flip", "noise".
+    train_options : dict, optional
+        Further options of `apportion.TrainConfig`, for example ``{"warmup": 0.1, "threads": 1}``.
     validation_fraction : float, optional
         The share of the bags that is held out, whole, to select the best epoch. By default a
-        tenth, or none if that is fewer than five bags; the last epoch is then taken. "auto",
+        tenth, or none if that is fewer than five bags (unless there is patience); the last epoch
+        is then taken. "auto",
         learners and linear models select nothing: by default they learn from all bags, and with a
         fraction the last record of `history_` has the errors of the bags that are held out.
     keep : list of column names, optional
@@ -84,8 +93,21 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         proportions, and warned of if they nearly do. They are left out if they are the shares or
         counts of a class in every bag: rows to predict need not have them. If they are constant
         within every bag in another way, they are warned of.
+    normalize : bool
+        Whether to rescale the proportions of every bag, so that they sum to 1: for tables of
+        another total, and for counts of other rows than those in X.
+    callbacks : callable or list of callables, optional
+        Each is called with the record of every epoch and the net, whose weights it may read; if
+        one returns True, training ends. With "auto" and linear models they are called after
+        every net, and with a learner after every round, with None for the net: these do not end
+        early.
+    run : path, optional
+        A folder for all that `apportion.fit` keeps: the log, the checkpoints, the model and its
+        evaluation, which `apportion report` shows. If training was interrupted, the same call goes
+        on with it, and more epochs are added. Learners keep none.
     random_state : int, RandomState or None
-        Determines held-out bags, weights, and everything else that is random.
+        Determines held-out bags, weights, and everything else that is random. None takes that of
+        the `run` if there is one to go on with.
     device : str
         "auto" takes a CUDA device if there is one. Learners compute on the CPU.
     verbose : bool, optional
@@ -113,8 +135,8 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         As in all of scikit-learn.
     """
 
-    classes_: NDArray[Any]
-    model_: Model
+    # With metadata routing they are passed on without set_fit_request.
+    __metadata_request__fit = BY_BAG
 
     def __init__(
         self,
@@ -123,11 +145,19 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         eta: float | None = None,
         epochs: int | None = None,
         model: Untrained | None = None,
+        net_options: Mapping[str, Any] | None = None,
         batch_size: int | None = None,
         learning_rate: float | None = None,
         weight_decay: float | None = None,
+        schedule: str | None = None,
+        patience: int | None = None,
+        augment: str | Sequence[str] | None = None,
+        train_options: Mapping[str, Any] | None = None,
         validation_fraction: float | None = None,
         keep: Sequence[str] | None = None,
+        normalize: bool = False,
+        callbacks: Callback | Sequence[Callback] | None = None,
+        run: str | PathLike[str] | None = None,
         random_state: Any = None,
         device: str = "auto",
         verbose: bool | None = None,
@@ -136,11 +166,19 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.eta = eta
         self.epochs = epochs
         self.model = model
+        self.net_options = net_options
         self.batch_size = batch_size
         self.learning_rate = learning_rate
         self.weight_decay = weight_decay
+        self.schedule = schedule
+        self.patience = patience
+        self.augment = augment
+        self.train_options = train_options
         self.validation_fraction = validation_fraction
         self.keep = keep
+        self.normalize = normalize
+        self.callbacks = callbacks
+        self.run = run
         self.random_state = random_state
         self.device = device
         self.verbose = verbose
@@ -155,7 +193,8 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             a second column that says where. Text and categoricals are categories; one that
             the training rows do not have counts as missing later on. Arrays of three or more
             dimensions go to the net as they are: signals are (channels, length), images (channels,
-            height, width). `Bags` have their proportions: pass nothing else with them.
+            height, width), or with their channels last, which a net of this library gets first.
+            `Bags` have their proportions: pass nothing else with them.
         y : array, optional
             Without `bags` the label of every row. With them labels, of which only the counts in
             every bag are used, or rows of proportions of shape (n_rows, n_classes). With
@@ -176,58 +215,6 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.__dict__ = before
             raise
         return self
-
-    def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """Return the probability of every class for every row, in the order of `classes_`."""
-        check_is_fitted(self)
-        return self._confidence(X)
-
-    def predict(self, X: Any, *, bags: Any = None, proportions: Any = None) -> NDArray[Any]:
-        """Return the most likely class of every row; if counts are known, labels that meet them.
-
-        Parameters
-        ----------
-        bags, proportions
-            As in `fit`. The labels are then the most likely ones that meet the counts of every
-            bag. Proportions within `Bags` are not used.
-        """
-        check_is_fitted(self)
-        confidence = self._confidence(X)
-        if bags is None and proportions is None:
-            likeliest: NDArray[Any] = self.classes_[confidence.argmax(axis=1)]
-            return likeliest
-        from apportion.labels.assign import likeliest_labels
-
-        classes = self.classes_.tolist()
-        known = read_targets(len(confidence), None, bags, proportions, classes=classes)
-        labels = np.empty(len(confidence), np.int64)
-        labels[known.index] = likeliest_labels(confidence[known.index], known)
-        return self.classes_[labels]
-
-    def score(
-        self,
-        X: Any,
-        y: Any = None,
-        sample_weight: Any = None,
-        *,
-        bags: Any = None,
-        proportions: Any = None,
-    ) -> float:
-        """Return the accuracy if labels y are given, and minus the proportion error if not.
-
-        The proportion error is the mean over bags of the share that is wrong: the total variation
-        between the given proportions and the mean confidence. It needs no label of any instance.
-        `Bags` have their proportions: pass nothing else with them.
-        """
-        check_is_fitted(self)
-        if y is not None and not has_rows_of_proportions(y):
-            from sklearn.metrics import accuracy_score
-
-            return float(accuracy_score(y, self.predict(X), sample_weight=sample_weight))
-        confidence = self._confidence(X)
-        known = known_bags(X, len(confidence), y, bags, proportions, self.classes_.tolist())
-        found = bag_means(confidence[known.index], known.offsets)
-        return -proportion_error(known.proportions, found)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the fitted classifier into one file, which `Model.load` reads as well."""
@@ -266,10 +253,6 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         loaded: LLPClassifier = load_estimator(cls(device=device), path, net, last=last)
         return loaded
-
-    def _confidence(self, X: Any) -> NDArray[np.float64]:
-        rows = read_rows(self, X, reset=False)
-        return self.model_.predict_proba(X if isinstance(X, Bags) else rows)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 from collections.abc import Callable, Mapping
@@ -13,10 +14,9 @@ import numpy as np
 from torch import nn
 
 from apportion.bags.names import class_array
-from apportion.config import TrainConfig
 from apportion.errors import ConfigError, RunError, must_be
 from apportion.estimator.fitting import check_settings
-from apportion.estimator.learning import OPTIONS
+from apportion.estimator.options import train_options
 from apportion.methods.registry import describe, method_from
 from apportion.model.learner import LearnerNet
 from apportion.model.model import Model
@@ -30,6 +30,7 @@ __all__ = ["load_estimator", "save_estimator"]
 
 log = logging.getLogger("apportion")
 
+OF_THE_MACHINE = ("device", "run", "callbacks")  # parameters that no file has
 PLAIN = bool | int | float | str | None
 
 
@@ -101,6 +102,9 @@ def _saved(path: Path, model: Model, *, last: bool) -> dict[str, Any]:
     records = [] if run is None else run.records()
     records = records[: model.epoch] if last else records  # the log may be ahead of the checkpoint
     names = None if model.columns is None else list(model.columns.names)
+    n_features = None if names is None else len(names)
+    if names == [str(place) for place in range(n_features or 0)]:  # the columns of an array
+        names = None
     name = (getattr(model.net, "recipe", None) or {}).get("net")
     selects = not last and "valid_error" in (records or [{}])[-1]
     parameters: dict[str, Any] = {"model": name} if name in NETS else {}
@@ -112,7 +116,7 @@ def _saved(path: Path, model: Model, *, last: bool) -> dict[str, Any]:
         "parameters": parameters,
         "records": records,
         "best_epoch": model.epoch if selects else None,
-        "n_features_in": None if names is None else len(names),
+        "n_features_in": n_features,
         "feature_names_in": names,
     }
 
@@ -120,7 +124,8 @@ def _saved(path: Path, model: Model, *, last: bool) -> dict[str, Any]:
 def _parameters(estimator: Any) -> dict[str, Any]:
     """Return the parameters that a file can store; when it is read, others have their defaults."""
     given = estimator.get_params(deep=False)
-    given.pop("device")
+    for name in OF_THE_MACHINE:
+        given.pop(name)
     found = {
         name: value.item() if isinstance(value, np.generic) else value
         for name, value in given.items()
@@ -128,6 +133,11 @@ def _parameters(estimator: Any) -> dict[str, Any]:
     }
     if given["keep"] is not None:
         found["keep"] = list(map(str, given["keep"]))
+    if given["augment"] is not None:
+        found["augment"] = train_options(estimator)["augment"]
+    for name in ("net_options", "train_options"):
+        if given[name] is not None:
+            found[name] = json.loads(json.dumps(dict(given[name]), default=_plain))
     if "method" not in found:  # then it is settings of one's own
         settings = describe(given["method"])
         if _again(settings) != (type(given["method"]), settings):
@@ -135,6 +145,10 @@ def _parameters(estimator: Any) -> dict[str, Any]:
         else:
             found["method"] = settings
     return found
+
+
+def _plain(value: Any) -> Any:
+    return np.asarray(value).tolist()
 
 
 def _again(settings: Mapping[str, Any]) -> Any:
@@ -160,16 +174,15 @@ RULES: dict[str, tuple[str, Callable[[Any], bool]]] = {
 
 
 def _check_parameters(parameters: Mapping[str, Any]) -> None:
-    """Check the parameters of a file, all but method and eta."""
+    """Check the parameters of a file that `check_settings` does not."""
     named = {name: value for name, value in parameters.items() if value is not None}
-    TrainConfig.from_dict({name: named[name] for name in OPTIONS if name in named})
     if "model" in named:
         check_name(named["model"], NETS)
     for name, (words, holds) in RULES.items():
         if name in named and not holds(named[name]):
             raise must_be(name, words, named[name])
-    if "device" in parameters:
-        raise ConfigError("a file does not decide the device.")
+    for name in {*OF_THE_MACHINE} & parameters.keys():
+        raise ConfigError(f"a file does not decide {name}.")
 
 
 def _read_parameters(saved: Mapping[str, Any]) -> dict[str, Any]:

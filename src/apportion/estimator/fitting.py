@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import copy
 import logging
-from dataclasses import is_dataclass, replace
+from dataclasses import replace
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -19,15 +20,28 @@ from torch import nn
 from apportion.bags.bags import Bags
 from apportion.bags.names import class_array
 from apportion.data.giveaways import check_for_truth
-from apportion.errors import ConfigError, Words
+from apportion.errors import ConfigError, Words, must_be
 from apportion.estimator import learning
 from apportion.estimator.inputs import encode_rows, n_rows_of, read_rows
-from apportion.estimator.learning import OPTIONS, method_for, plan_for, trains_otherwise
+from apportion.estimator.learning import (
+    method_for,
+    plan_for,
+    say_what_is_ignored,
+    trains_otherwise,
+)
+from apportion.estimator.options import (
+    callback_of,
+    check_net_options,
+    has_eta,
+    is_own_net,
+    train_options,
+)
+from apportion.estimator.searching import check_search
 from apportion.estimator.targets import known_bags
 from apportion.labels.assign import likeliest_labels
 from apportion.methods.base import Method
 from apportion.methods.registry import method_named
-from apportion.model.model import Model, describe_parts
+from apportion.model.model import Model
 from apportion.nets.build import build_net
 from apportion.plan import (
     Choice,
@@ -37,6 +51,7 @@ from apportion.plan import (
     make_plan,
     share_reported,
 )
+from apportion.runs.run import Run
 from apportion.training.fit import fit
 from apportion.training.progress import announce
 
@@ -47,16 +62,24 @@ log = logging.getLogger("apportion")
 
 def fit_estimator(estimator: Any, X: Any, y: Any, bags: Any, proportions: Any) -> None:
     """Learn what `LLPClassifier.fit` is given, and set the attributes that it documents."""
-    seed = _seed(estimator.random_state)
     check_settings(estimator)
+    if not isinstance(X, Bags):
+        check_search(estimator.run, bags)
+    seed = _seed(estimator)
     rows = read_rows(estimator, X, reset=True)
     method = method_for(estimator, kind_of_rows(rows))
+    say_what_is_ignored(estimator, method.value)
     by_fit = not trains_otherwise(estimator, method.value)
-    whole = known_bags(X, n_rows_of(rows), y, bags, proportions)
+    normalize = bool(estimator.normalize)
+    whole = known_bags(X, n_rows_of(rows), y, bags, proportions, normalize=normalize)
     estimator.classes_ = class_array(whole.classes)
     asked = estimator.validation_fraction
     check_share(asked, "validation_fraction")
-    share = held_out_share(whole.n_bags, asked) if by_fit else share_reported(asked)
+    share = share_reported(asked)
+    if by_fit:
+        patient = "" if estimator.patience is None else "patience"
+        share = held_out_share(whole.n_bags, asked, needed_by=patient)
+        _check_patience(estimator, share)
     train, valid = whole, None
     if share.value:
         train, valid, overlap = whole.split(share.value, seed=seed)
@@ -93,26 +116,31 @@ def _train_net(
     told: str,
 ) -> None:
     method = _method(estimator, chosen.value)
-    options = {name: getattr(estimator, name) for name in (*OPTIONS, "device")} | {"seed": seed}
-    given = {name: value for name, value in options.items() if value is not None}
+    given = {**train_options(estimator), "device": estimator.device, "seed": seed}
     if not isinstance(chosen.value, str):
         chosen = Choice(type(method).__name__, chosen.reason)
     net, name = _net(estimator.model, train, seed)
     about: dict[str, Any] = {"net": name, "method": chosen, "unit": method.unit}
     plan = make_plan(train, validation=share, **about, options=given)
     estimator.plan_ = plan
-    net = net if net is not None else build_net(plan.net.value, train, seed=seed)
-    config, progress = plan.config(given), estimator.verbose
-    announce(f"{told}\n{plan}", progress)
-    estimator.history_ = fit(net, train, valid, method=method, config=config, progress=progress)
-    estimator.model_ = Model(
-        net,
-        classes=train.classes,
-        parts=describe_parts(train),
-        columns=train.columns,
-        epoch=estimator.history_.selected["epoch"],
-        device=estimator.device,
-    )
+    of_net: dict[str, Any] = {}
+    if net is None:
+        asked = estimator.net_options or {}
+        net = build_net(plan.net.value, train, seed=seed, **asked)
+        of_net = {name: (net.recipe or {})[name] for name in asked}  # in plain types
+    config = plan.config(given)
+    announce(f"{told}\n{plan}", estimator.verbose)
+    further: dict[str, Any] = {
+        "run": None,
+        "on_epoch": callback_of(estimator.callbacks),
+        "progress": estimator.verbose,
+    }
+    if estimator.run is not None:
+        own = {"net": plan.net.value, **of_net, "validation": share.value}
+        further["run"] = Run(estimator.run, {"model": own, "plan": plan.reasons()})
+    estimator.history_ = fit(net, train, valid, method=method, config=config, **further)
+    epoch = estimator.history_.selected["epoch"]
+    estimator.model_ = Model.trained_on(train, net, epoch=epoch, device=estimator.device)
 
 
 # --------------------------------------------------------------------------------------- settings
@@ -120,6 +148,13 @@ def _train_net(
 
 def check_settings(estimator: Any) -> None:
     """Check what needs no data; without a method, that of images will do."""
+    train_options(estimator)
+    callback_of(estimator.callbacks)
+    if not isinstance(estimator.normalize, bool | np.bool_):
+        raise must_be("normalize", "True or False", estimator.normalize)
+    if not (estimator.run is None or isinstance(estimator.run, str | PathLike)):
+        raise must_be("run", "the path of a folder", estimator.run)
+    check_net_options(estimator.net_options, estimator.model)
     method = method_for(estimator, "images").value
     if trains_otherwise(estimator, method):
         learning.check_settings(estimator, method)
@@ -128,17 +163,23 @@ def check_settings(estimator: Any) -> None:
 
 
 def _method(estimator: Any, given: str | Method) -> Method:
-    method = method_named(given)
-    if estimator.eta is None:
-        return method
-    settings: Any = method
-    if not (is_dataclass(method) and hasattr(method, "eta")):
-        raise ConfigError(
-            f"eta is {estimator.eta!r}, but the method {estimator.method!r} has none.",
-            "Leave eta out, or choose a method of pseudo labels, for example fpl.",
-        )
-    found: Method = replace(settings, eta=estimator.eta)
+    method: Any = method_named(given)
+    if estimator.eta is None or not has_eta(method):
+        return method  # type: ignore[no-any-return]
+    found: Method = replace(method, eta=estimator.eta)
     return found
+
+
+def _check_patience(estimator: Any, share: Choice) -> None:
+    if estimator.patience is not None and not share.value:
+        given = estimator.validation_fraction is not None
+        raise ConfigError(
+            f"patience is {estimator.patience}, but no bags are held out to stop by: "
+            f"{'validation_fraction is 0' if given else 'there is only one'}.",
+            "Pass validation_fraction=0.1 or another share of the bags, or leave patience out."
+            if given
+            else "Leave patience out.",
+        )
 
 
 def _net(model: Any, train: Bags, seed: int) -> tuple[nn.Module | None, str | None]:
@@ -147,7 +188,7 @@ def _net(model: Any, train: Bags, seed: int) -> tuple[nn.Module | None, str | No
         return None, model
     if isinstance(model, nn.Module):
         return copy.deepcopy(model), type(model).__name__
-    if isinstance(model, type) or not callable(model):
+    if not is_own_net(model):
         raise ConfigError(
             f"model is {model!r}.",
             "Pass 'mlp', 'conv1d' or 'resnet18', an nn.Module, a function that makes one for "
@@ -163,8 +204,11 @@ def _net(model: Any, train: Bags, seed: int) -> tuple[nn.Module | None, str | No
     return made, type(made).__name__
 
 
-def _seed(random_state: Any) -> int:
-    """Return a seed: the given integer itself, or one that is drawn."""
+def _seed(estimator: Any) -> int:
+    """Return a seed: the given integer, that of a run to go on with, or one that is drawn."""
+    random_state = estimator.random_state
+    if random_state is None and estimator.run is not None and Run(estimator.run).config.is_file():
+        return int(Run(estimator.run).settings()["train"]["seed"])
     if isinstance(random_state, int | np.integer) and not isinstance(random_state, bool):
         check_random_state(random_state)
         return int(random_state)

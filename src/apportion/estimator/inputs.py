@@ -5,6 +5,7 @@ They come as arrays of any shape, as data frames, as tuples of arrays, or in `Ba
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection
 from typing import Any
 
@@ -22,6 +23,8 @@ from apportion.data.encoding import encode, learn_columns
 from apportion.data.pieces import distinct_names
 
 __all__ = ["encode_rows", "n_rows_of", "read_rows"]
+
+log = logging.getLogger("apportion")
 
 LEAVE_OUT = "Leave such columns out of X."
 
@@ -68,6 +71,8 @@ def read_rows(estimator: Any, X: Any, *, reset: bool) -> Any:
         X = X if reset else _filled(estimator, X)
         validate_data(estimator, X, reset=reset, skip_check_array=True)
         return X
+    if len(getattr(X, "shape", ())) == 4:
+        X = _channels_first(estimator, X, reset=reset)
     given = validate_data(
         estimator,
         X.to_numpy() if frame else X,
@@ -80,6 +85,11 @@ def read_rows(estimator: Any, X: Any, *, reset: bool) -> Any:
     if is_sparse(given):
         return given
     learned = None if reset else estimator.model_.columns
+    if reset and given.dtype.kind in "iu":
+        from apportion.estimator.options import is_own_net
+
+        if is_own_net(estimator.model):
+            return given  # as ids must stay
     if given.ndim != 2 or (not reset and (learned is None or len(learned.names) == given.shape[1])):
         return given  # by position
     names = map(str, getattr(estimator, "feature_names_in_", range(given.shape[1])))
@@ -100,6 +110,24 @@ def encode_rows(rows: Any, train: Bags, keep: Collection[str]) -> tuple[Any, Col
         columns = columns.without(left_out)
         x = encode(columns, rows, warn=False)
     return x, columns
+
+
+def _channels_first(estimator: Any, X: Any, *, reset: bool) -> Any:
+    """Return images as the nets of this library take them, and say if any were moved to learn."""
+    from apportion.nets.measure import channels_first, has_channels_last  # which wait for torch
+
+    if not reset:
+        return channels_first(X, estimator.model_.parts[0]["shape"])
+    model, shape = estimator.model, tuple(map(int, X.shape))
+    if not ((model is None or isinstance(model, str)) and has_channels_last(shape)):
+        return X
+    moved = channels_first(X, (shape[3], *shape[1:3]))
+    log.warning(
+        "X, of shape %s, has the channels of its images last; they are moved, to %s.",
+        shape,
+        tuple(moved.shape),
+    )
+    return moved
 
 
 def _filled(estimator: Any, frame: pd.DataFrame) -> pd.DataFrame:

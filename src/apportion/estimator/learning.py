@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from dataclasses import dataclass
 from typing import Any
@@ -9,13 +10,19 @@ from typing import Any
 from apportion.auto.members import TABLE_METHODS, TablePlan, check_is_table, plan_table
 from apportion.auto.train import train_table
 from apportion.bags.bags import Bags
-from apportion.config import TrainConfig
 from apportion.errors import ConfigError
+from apportion.estimator.options import (
+    callback_of,
+    ignored,
+    options_given,
+    said_to_be_ignored,
+    train_options,
+)
 from apportion.labels.assign import likeliest_labels
 from apportion.learners.alternate import ROUNDS, Round, alternate
 from apportion.metrics import accuracy, bag_means, proportion_error
 from apportion.model.learner import LearnerNet, is_learner
-from apportion.model.model import Model, describe_parts
+from apportion.model.model import Model
 from apportion.plan import (
     AUTO,
     SPARSE,
@@ -25,16 +32,15 @@ from apportion.plan import (
     kind_of_instances,
     share_reported,
 )
+from apportion.runs.run import Run
 from apportion.training.history import History
 from apportion.training.progress import brief, progress_bars, readable
 
-__all__ = ["OPTIONS", "LearnerPlan", "check_settings", "method_for", "plan_for", "train",
-           "trains_otherwise"]  # fmt: skip
+__all__ = ["LearnerPlan", "check_settings", "method_for", "plan_for",
+           "say_what_is_ignored", "train", "trains_otherwise"]  # fmt: skip
 
 log = logging.getLogger("apportion")
 
-# Options of `TrainConfig` that an estimator has, beside the device. Learners have epochs as well.
-OPTIONS = ("epochs", "batch_size", "learning_rate", "weight_decay")
 SOFT = "soft labels"
 
 
@@ -49,15 +55,31 @@ class LearnerPlan(Choices):
 
 
 def method_for(estimator: Any, kind: str) -> Choice:
-    """Return the method that is given, or else follows from the kind of the instances."""
+    """Return the method that is given, or else follows from the kind of the instances.
+
+    Its reason says which options have no meaning for it.
+    """
     if isinstance(estimator.method, str) and estimator.method == AUTO and kind == SPARSE:
-        return default_method(kind, ())
-    if estimator.method is not None:
-        return Choice(estimator.method, "given")
-    if is_learner(estimator.model):
-        return Choice(SOFT, "the default")
-    names = (*OPTIONS, "model", "eta")
-    return default_method(kind, [name for name in names if getattr(estimator, name) is not None])
+        chosen = default_method(kind, ())
+    elif estimator.method is not None:
+        chosen = Choice(estimator.method, "given")
+    elif is_learner(estimator.model):
+        chosen = Choice(SOFT, "the default")
+    else:
+        chosen = default_method(kind, options_given(estimator))
+    names = ignored(estimator, chosen.value)
+    if not names:
+        return chosen
+    return Choice(chosen.value, f"{chosen.reason}; {said_to_be_ignored(names)}")
+
+
+def say_what_is_ignored(estimator: Any, method: Any) -> None:
+    """Warn of options that have no meaning for a method."""
+    if names := ignored(estimator, method):
+        what = f"the method {method if isinstance(method, str) else type(method).__name__!r}"
+        what = f"{what} of a learner" if is_learner(estimator.model) else what
+        them = "it has" if len(names) == 1 else "they have"
+        log.warning("%s: %s no meaning for %s.", said_to_be_ignored(names), them, what)
 
 
 def trains_otherwise(estimator: Any, method: Any) -> bool:
@@ -81,14 +103,12 @@ def check_settings(estimator: Any, method: Any) -> None:
             f"the method {method!r} trains nets, not a {type(model).__name__}.",
             "With a learner leave method out, for soft labels, or pass method='fpl' and eta.",
         )
-    if estimator.eta is not None and method == SOFT:
+    if estimator.run is not None:
         raise ConfigError(
-            f"eta is {estimator.eta!r}, but soft labels, which a learner gets by default, have "
-            "none.",
-            "Leave eta out, or pass method='fpl'.",
+            f"run is {str(estimator.run)!r}, but the training of a {type(model).__name__} keeps no "
+            "folder.",
+            "Leave run out, and save what was learned: classifier.save(path).",
         )
-    if estimator.epochs is not None:
-        TrainConfig.from_dict({"epochs": estimator.epochs})
 
 
 def plan_for(estimator: Any, method: Choice, bags: Bags) -> LearnerPlan | TablePlan:
@@ -96,7 +116,7 @@ def plan_for(estimator: Any, method: Choice, bags: Bags) -> LearnerPlan | TableP
     validation = share_reported(estimator.validation_fraction)
     if method.value in TABLE_METHODS:
         check_is_table(method.value, kind_of_instances(bags))
-        return plan_table(bags, method, validation)
+        return plan_table(bags, method, validation, train_options(estimator).get("threads"))
     epochs = Choice(ROUNDS[_targets(method)], "the default: rounds of fitting and labelling")
     return LearnerPlan(
         Choice(type(estimator.model).__name__, "given"),
@@ -109,20 +129,43 @@ def plan_for(estimator: Any, method: Choice, bags: Bags) -> LearnerPlan | TableP
 def train(
     estimator: Any, method: Choice, bags: Bags, valid: Bags | None, seed: int
 ) -> tuple[Model, History]:
-    """Train what the settings of an estimator ask for, and note which of them are ignored."""
-    of_table = method.value in TABLE_METHODS
-    what = f"the method {method.value!r}" if of_table else type(estimator.model).__name__
-    for name in (*OPTIONS, "eta") if of_table else OPTIONS[1:]:
-        if getattr(estimator, name) is not None:
-            log.warning("%s is ignored: it has no meaning for %s.", name, what)
-    if of_table:
-        options = {"seed": seed, "device": estimator.device, "progress": estimator.verbose}
-        return train_table(bags, valid, method=method.value, **options)[:2]
-    return _train_learner(estimator, _targets(method), bags, valid, seed)
+    """Train what the settings of an estimator ask for."""
+    called = _without_end(callback_of(estimator.callbacks))
+    if method.value not in TABLE_METHODS:
+        return _train_learner(estimator, _targets(method), bags, valid, seed, called)
+    options = {"seed": seed, "device": estimator.device, "progress": estimator.verbose}
+    options["threads"] = train_options(estimator).get("threads")
+    options["run"] = None if estimator.run is None else _run(estimator)
+    return train_table(bags, valid, method=method.value, on_net=called, **options)[:2]
+
+
+def _run(estimator: Any) -> Run:
+    asked = estimator.validation_fraction
+    model = {} if asked is None else {"validation": float(asked)}
+    return Run(estimator.run, {"model": model, "plan": estimator.plan_.reasons()})
+
+
+def _without_end(callback: Any) -> Any:
+    """Return a callback that says once that it cannot end this training, if it asks for that."""
+    if callback is None:
+        return None
+    asked = False
+
+    def call(record: dict[str, Any], net: Any) -> None:
+        nonlocal asked
+        if callback(record, net) and not asked:
+            asked = True
+            log.warning(
+                "A callback asks to end training after %d, but only that of a single net can be "
+                "ended: it goes on.",
+                record["epoch"],
+            )
+
+    return call
 
 
 def _train_learner(
-    estimator: Any, targets: Any, bags: Bags, valid: Bags | None, seed: int
+    estimator: Any, targets: Any, bags: Bags, valid: Bags | None, seed: int, called: Any
 ) -> tuple[Model, History]:
     records = list[dict[str, Any]]()
     rounds = ROUNDS[targets] if estimator.epochs is None else estimator.epochs
@@ -139,12 +182,14 @@ def _train_learner(
             if done.number < rounds:  # the last one is told with what is measured at the end
                 log.info("%s", readable(record, rounds, "round"))
             show(done.number, brief(record))
+            if called is not None:
+                called(copy.deepcopy(record), None)
 
-        options: dict[str, Any] = {"rounds": rounds, "eta": estimator.eta, "seed": seed}
+        eta = estimator.eta if targets == "fpl" else None
+        options: dict[str, Any] = {"rounds": rounds, "eta": eta, "seed": seed}
         known = bags.without_truth()
         found = alternate(estimator.model, known, targets=targets, on_round=note, **options)
-    about = {"columns": bags.columns, "epoch": rounds, "device": estimator.device}
-    model = Model(LearnerNet(found), bags.classes, describe_parts(bags), **about)
+    model = Model.trained_on(bags, LearnerNet(found), epoch=rounds, device=estimator.device)
     labels = likeliest_labels(model.confidence(bags), bags)
     if bags.truth is not None:
         records[-1]["label_accuracy"] = accuracy(labels, bags.truth)

@@ -30,14 +30,22 @@ __all__ = ["has_rows_of_proportions", "in_known_bags", "in_order", "known_bags",
 
 
 def known_bags(
-    X: Any, n_rows: int, y: Any, bags: Any, proportions: Any, classes: list[Any] | None = None
+    X: Any,
+    n_rows: int,
+    y: Any,
+    bags: Any,
+    proportions: Any,
+    classes: list[Any] | None = None,
+    *,
+    normalize: bool = False,
 ) -> Bags:
     """Return X if it is bags, and else the bags of its rows, as `read_targets` does.
 
     Their classes are in the order that is known from before, if any.
     """
     if not isinstance(X, Bags):
-        return read_targets(n_rows, y, bags, proportions, classes=classes)
+        how: dict[str, Any] = {"classes": classes, "normalize": normalize}
+        return read_targets(n_rows, y, bags, proportions, **how)
     if y is not None or bags is not None or proportions is not None:
         raise ConfigError(
             "X is Bags, which have their proportions.",
@@ -53,6 +61,7 @@ def read_targets(
     proportions: Any = None,
     *,
     classes: Sequence[Hashable] | None = None,
+    normalize: bool = False,
 ) -> Bags:
     """Put rows into bags, whichever way their classes are given; the bags have no `x` yet.
 
@@ -60,6 +69,8 @@ def read_targets(
     ----------
     classes : sequence, optional
         The classes of an earlier fit, in their order.
+    normalize : bool
+        Whether to rescale proportions, so that those of every bag sum to 1.
     """
     if bags is None and proportions is not None:
         raise BagError("there are proportions, but no bags.", "Pass bags= too: one id per row.")
@@ -80,7 +91,7 @@ def read_targets(
     ids = _bag_ids(bags, n_rows)
     if proportions is not None:
         labels = None if y is None else column_or_1d(y, warn=True)
-        return _from_table(ids, proportions, classes, labels)
+        return _from_table(ids, proportions, classes, labels, normalize)
     if y is None:
         raise BagError(
             "there are bags, but neither proportions nor y.",
@@ -88,7 +99,7 @@ def read_targets(
             "dict.",
         )
     if in_rows:
-        return _from_table(ids, _shared_rows(y, ids), classes, None)
+        return _from_table(ids, _shared_rows(y, ids), classes, None, normalize)
     return _from_labels(ids, y, classes)
 
 
@@ -143,7 +154,8 @@ def in_known_bags(
             f"none of the bags is in the table: the first of them is {first!r} "
             f"({type(first).__name__}), and the first in the table {other!r} "
             f"({type(other).__name__}).",
-            "The table must be indexed by bag id, for example P.set_index('ward').",
+            "The table must be indexed by bag id, for example P.set_index('ward'), and ids must be "
+            "written alike: '007' is not 7.",
         )
     own = Table([table.ids[i] for i in kept], table.classes, table.values[kept], table.digits)
     sizes = np.bincount(placed.at(own.ids), minlength=len(kept))
@@ -188,15 +200,19 @@ def _from_labels(ids: Any, y: Any, classes: Sequence[Hashable] | None) -> Bags:
 
 
 def _from_table(
-    ids: NDArray[Any], proportions: Any, classes: Sequence[Hashable] | None, truth: Any
+    ids: NDArray[Any],
+    proportions: Any,
+    classes: Sequence[Hashable] | None,
+    truth: Any,
+    normalize: bool,
 ) -> Bags:
     if classes is None:  # in the order in which scikit-learn has classes
         classes = _sorted_classes(proportions)
     if not isinstance(proportions, pd.DataFrame | Mapping):
         _check_array(proportions, ids)
     table = Table.read(proportions, classes, ids[:1].tolist())
-    rescale = ("rescale the table: P.div(P.sum(axis=1), axis=0) for a DataFrame P",)
-    return in_known_bags(ids, table, truth=truth, rescale=rescale)
+    rescale = ("pass LLPClassifier(", Option("normalize"), ") to rescale")
+    return in_known_bags(ids, table, truth=truth, normalize=normalize, rescale=rescale)
 
 
 def _sorted_classes(table: Any) -> list[Any] | None:

@@ -98,6 +98,7 @@ def check_header(path: Path, header: Mapping[str, Any], remedy: str) -> None:
             raise TypeError("a class is a number that is not finite.")
         if not (epoch is None or (type(epoch) is int and 1 <= epoch < 2**53)):
             raise TypeError(f"epoch is {epoch!r:.60}.")
+        _check_prevalence(header.get("prevalence"), len(classes))
         parts, columns = checked_parts(header["parts"]), columns_of(header)
         if columns is not None:
             codes = [[len(columns.codes)]] if columns.codes else []
@@ -106,6 +107,16 @@ def check_header(path: Path, header: Mapping[str, Any], remedy: str) -> None:
     except (KeyError, TypeError, RunError) as error:
         problem = f"lacks {error}." if isinstance(error, KeyError) else str(error).split("\n")[0]
         raise RunError(f"{path} has a damaged header: {problem}", remedy) from error
+
+
+def _check_prevalence(prevalence: Any, n_classes: int) -> None:
+    if prevalence is None:
+        return
+    numbers = isinstance(prevalence, list) and all(type(share) is float for share in prevalence)
+    if not numbers or len(prevalence) != n_classes or not all(0 <= p <= 1 for p in prevalence):
+        raise TypeError(f"prevalence is {prevalence!r:.60}.")
+    if abs(sum(prevalence) - 1) > 1e-3:
+        raise TypeError(f"prevalence sums to {sum(prevalence):g}.")
 
 
 def net_for(

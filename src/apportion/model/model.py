@@ -32,9 +32,12 @@ from apportion.engine.inference import cut, fill_confidence, slices
 from apportion.engine.items import Itemwise, taken_by_name
 from apportion.errors import DataError, RunError
 from apportion.files import replacing
+from apportion.metrics import prevalence as prevalence_of
 from apportion.model._read import Net, check_header, checked_parts, model_of, net_for
 from apportion.model.learner import LearnerNet
+from apportion.model.prevalence import read_prevalence, shifted
 from apportion.nets.build import move_to
+from apportion.nets.measure import channels_first
 from apportion.runs.header import columns_of, metadata, opened, seal
 
 __all__ = ["Model", "describe_parts", "net_for"]
@@ -81,6 +84,8 @@ class Model:
         How the rows of a table become instances.
     epoch : int, optional
         The epoch of the weights.
+    prevalence : sequence of float, optional
+        The share of every class among the instances that it was trained on.
     device : str
         Where to compute: "auto" takes a CUDA device if there is one. Learners always compute on the
         CPU.
@@ -102,11 +107,21 @@ class Model:
         *,
         columns: Columns | None = None,
         epoch: int | None = None,
+        prevalence: Sequence[float] | NDArray[np.float64] | None = None,
         device: str = "auto",
     ) -> None:
         self.net, self.parts = net, checked_parts(parts)
         self.classes = tuple(c.item() if isinstance(c, np.generic) else c for c in classes)
         self.columns, self.epoch, self.device = columns, epoch, device
+        self.prevalence = None if prevalence is None else tuple(map(float, prevalence))
+
+    @classmethod
+    def trained_on(
+        cls, bags: Bags, net: nn.Module, *, epoch: int | None = None, device: str = "auto"
+    ) -> Model:
+        """Return the model of a net that was trained on bags, which say what it takes."""
+        about: dict[str, Any] = {"columns": bags.columns, "prevalence": prevalence_of(bags)}
+        return cls(net, bags.classes, describe_parts(bags), epoch=epoch, device=device, **about)
 
     @property
     def names(self) -> tuple[str, ...] | None:
@@ -116,21 +131,31 @@ class Model:
 
     # -------------------------------------------------------------------------- predictions
 
-    def predict_proba(self, x: Any) -> NDArray[np.float64]:
+    def predict_proba(self, x: Any, *, prevalence: Any = None) -> NDArray[np.float64]:
         """Return the probability of every class for every row, of shape (n, C).
 
         Parameters
         ----------
         x : DataFrame, array, sparse matrix, tuple of arrays, Dataset, or Bags
             If the model has columns, a frame or an array holds rows of the table, an array in the
-            order of its columns. All else are instances as they are stored. The items of a Dataset
-            are read one after the other; a label beside them is not used.
+            order of its columns. All else are instances as they are stored; images may have their
+            channels last. The items of a Dataset are read one after the other; a label beside
+            them is not used.
+        prevalence : mapping or sequence, optional
+            The share of every class in the population that the rows are from, by class or in the
+            order of `classes`, if it is another than in training: see
+            `apportion.model.prevalence`. One class may be left out of a mapping.
         """
-        return self._confidence(self._instances(x))
+        if prevalence is None:
+            return self._confidence(self._instances(x))
+        share = read_prevalence(prevalence, self.classes)
+        found = self._confidence(self._instances(x))
+        return shifted(found, self.prevalence, share, self.classes)
 
-    def predict(self, x: Any) -> NDArray[Any]:
+    def predict(self, x: Any, *, prevalence: Any = None) -> NDArray[Any]:
         """Return the most likely class of every row."""
-        found: NDArray[Any] = class_array(self.classes)[self.predict_proba(x).argmax(axis=1)]
+        likely = self.predict_proba(x, prevalence=prevalence)
+        found: NDArray[Any] = class_array(self.classes)[likely.argmax(axis=1)]
         return found
 
     def confidence(self, bags: Bags) -> NDArray[np.float64]:
@@ -187,6 +212,8 @@ class Model:
         elif hasattr(x, "columns") or (self.columns is not None and not isinstance(x, tuple)):
             x = self._encoded(x)
         parts = tuple(map(_as_array, x if isinstance(x, tuple) else (x,)))
+        if len(parts) == len(self.parts) == 1:
+            parts = (channels_first(parts[0], self.parts[0]["shape"]),)
         wanted = [(1 + len(own["shape"]), *own["shape"][:1]) for own in self.parts]
         given = [(len(p.shape), *map(int, p.shape[1:2])) for p in parts]
         if given != wanted:
@@ -254,6 +281,7 @@ class Model:
             "columns": None if self.columns is None else self.columns.to_dict(),
             "recipe": getattr(self.net, "recipe", None),
             "epoch": self.epoch,
+            "prevalence": None if self.prevalence is None else list(self.prevalence),
         }
         own = self.net.state_dict() if weights is None else weights
         tensors = {name: t.detach().cpu().contiguous().clone() for name, t in own.items()}
@@ -306,6 +334,7 @@ class Model:
         check_header(path, header, remedy)
         made = net_for(path, header, net, weights)
         about = {"columns": columns_of(header), "epoch": header["epoch"], "device": device}
+        about["prevalence"] = header.get("prevalence")
         return cls(made.eval(), header["classes"], header["parts"], **about)
 
     def to_onnx(self, path: str | PathLike[str], *, force: bool = False) -> Path:

@@ -26,11 +26,18 @@ import torch
 from torch import nn
 
 from apportion.bags.bags import Bags
+from apportion.errors import DataError, must_be
 from apportion.nets.average import Average
-from apportion.nets.measure import measure
+from apportion.nets.measure import has_channels_last, measure
 from apportion.nets.mlp import mlp
 from apportion.nets.normalized import Normalized
-from apportion.nets.recipe import check_name, groups_of, read_recipe, write_recipe
+from apportion.nets.recipe import (
+    check_name,
+    check_options,
+    groups_of,
+    read_recipe,
+    write_recipe,
+)
 from apportion.nets.resnet import ResNet, conv1d, resnet18
 
 __all__ = ["NETS", "build_net", "from_recipe", "move_to"]
@@ -73,6 +80,7 @@ def build_net(name: str, bags: Bags, *, seed: int = 0, **options: Any) -> Normal
     **options
         Passed on: ``hidden``, ``categories`` and ``skip`` of `mlp`, ``stem`` of `resnet18`. By
         default the categories are those of ``bags.columns``, or else of the largest codes in bags.
+        ``channels`` of `resnet18` need only be said of images that look as if they came last.
 
     Returns
     -------
@@ -87,10 +95,21 @@ def build_net(name: str, bags: Bags, *, seed: int = 0, **options: Any) -> Normal
     (tensor([2., 7.]), tensor([1., 1.]))
     """
     check_name(name, NETS)
-    categories = options.pop("categories", None)
+    categories, channels = options.pop("categories", None), options.pop("channels", None)
+    options = check_options(name, NETS, options)
+    shape = tuple(map(int, bags.parts[0].shape))
+    if name == "resnet18" and channels is None and has_channels_last(shape):
+        raise DataError(
+            f"x is of shape {shape}: its channels seem to be last, but {name} takes (rows, "
+            "channels, height, width).",
+            "Pass Bags of np.moveaxis(x, -1, 1), or of x.movedim(-1, 1) if x is a tensor; or pass "
+            f"channels={shape[1]} if these are {shape[1]} channels.",
+        )
     if categories is None and name == "mlp" and bags.columns is not None:
         categories = bags.columns.codes or None
     sizes, mean, std = measure(name, bags.parts, np.unique(bags.index), categories)
+    if channels is not None and channels != sizes.get("channels"):
+        raise must_be("channels", f"{sizes.get('channels')}, as x has them", channels)
     arguments = {"classes": bags.n_classes, **sizes, **options}
     # Only the CPU's generator is seeded: torch.manual_seed would reach those of every GPU as well.
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):

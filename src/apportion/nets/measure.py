@@ -33,6 +33,44 @@ PAIRS = {
 }
 
 
+CHANNELS = (1, 3, 4)  # of images: grey, colours, and colours with transparency
+
+
+def has_channels_last(shape: Sequence[int]) -> bool:
+    """Tell whether an array of images has its channels last, by its shape.
+
+    Examples
+    --------
+    >>> has_channels_last((600, 32, 32, 3)), has_channels_last((600, 3, 32, 32))
+    (True, False)
+    """
+    return len(shape) == 4 and shape[3] in CHANNELS and shape[1] not in CHANNELS
+
+
+def channels_first(x: Any, instance: Sequence[int]) -> Any:
+    """Return images with their channels first, if an instance has so many and they are last.
+
+    They are copied: on the CPU nets take contiguous images alone.
+
+    Parameters
+    ----------
+    instance : sequence of int
+        The shape of an instance that a net takes.
+
+    Examples
+    --------
+    >>> channels_first(np.zeros((5, 32, 32, 3)), [3, 32, 32]).shape
+    (5, 3, 32, 32)
+    """
+    shape = tuple(map(int, x.shape))
+    last = len(instance) == 3 and len(shape) == 4 and shape[1] != instance[0] == shape[3]
+    if not last:
+        return x
+    if isinstance(x, Tensor):
+        return x.movedim(-1, 1).contiguous()
+    return np.ascontiguousarray(np.moveaxis(x, -1, 1))
+
+
 class Measured(NamedTuple):
     """The measurements, as arguments of the function that builds the net."""
 

@@ -11,7 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from apportion.config import MOST_NETS
-from apportion.errors import ConfigError, suggestion
+from apportion.errors import ConfigError, must_be, suggestion
 from apportion.nets.measure import MOST_CATEGORIES_IN_ALL
 
 Nets = Mapping[str, Callable[..., Any]]
@@ -19,6 +19,11 @@ Nets = Mapping[str, Callable[..., Any]]
 MOST_AXES = 8  # of an instance
 SHARED = ("classes", "features", "categories", "channels", "masked")  # by the nets of an average
 REMEDY = "Pass the unchanged recipe of a net that build_net returned."
+OPTIONS = {  # what those must be that do not follow from the data
+    "hidden": "a list of integers ≥ 1, for example (128, 64)",
+    "skip": "True or False",
+    "stem": "'imagenet' or 'cifar'",
+}
 AVERAGE = "It must be of groups of at least one net each."
 
 
@@ -29,6 +34,27 @@ def check_name(name: str, nets: Nets) -> None:
             f"there is no net {name!r:.60}.",
             f"{suggestion(str(name), nets)} Any other nn.Module can be passed as it is.",
         )
+
+
+def options_of(name: str, nets: Nets) -> list[str]:
+    """Return the options of a net that do not follow from the data."""
+    return [option for option in inspect.signature(nets[name]).parameters if option in OPTIONS]
+
+
+def check_options(name: str, nets: Nets, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Check the options of a net by their names and values; return them in plain types."""
+    known, found = options_of(name, nets), {}
+    for option, value in options.items():
+        if option not in known:
+            raise ConfigError(
+                f"the net {name!r} has no option {option!r:.60}.",
+                suggestion(str(option), known) if known else "Leave it out: it has none.",
+            )
+        sequence = isinstance(value, list | tuple | np.ndarray | np.generic)
+        found[option] = np.asarray(value).tolist() if sequence else value
+        if not _ENTRIES[option](found[option]):
+            raise must_be(option, OPTIONS[option], value)
+    return found
 
 
 def write_recipe(
@@ -122,7 +148,7 @@ _ENTRIES: dict[str, Callable[[Any], bool]] = {
     ),
     "skip": lambda value: isinstance(value, bool),
     "masked": lambda value: isinstance(value, bool),
-    "stem": lambda value: value in ("imagenet", "cifar"),
+    "stem": lambda value: isinstance(value, str) and value in ("imagenet", "cifar"),
     "mean_shape": lambda value: _all_whole(value, 0) and len(value) <= MOST_AXES,
     "std_shape": lambda value: _all_whole(value, 0) and len(value) <= MOST_AXES,
 }

@@ -17,6 +17,7 @@ from apportion.config import TrainConfig
 from apportion.errors import RunError, listing
 from apportion.files import as_toml
 from apportion.methods.registry import describe
+from apportion.metrics import prevalence
 from apportion.model.model import Model, describe_parts
 from apportion.runs.evaluation import plain_names, save_evaluations
 from apportion.runs.header import RESTORE
@@ -80,6 +81,11 @@ class Archive(Folder):
         theirs = with_epochs_added(run, header, self.identity, by_config=by_config)
         check_identity(run, theirs, self.identity)
         for name, value in json.loads(json.dumps(_model_about(session))).items():
+            if name == "recipe" and header.get(name) is not None and header[name] != value:
+                raise RunError(
+                    f"{run.folder} holds a run of another net{_difference(header[name], value)}.",
+                    "Pass a net like the one that it was started with, or train in another folder.",
+                )
             if header.get(name) != value:
                 raise RunError(f"{run.checkpoint} is damaged: {name} is of another run.", RESTORE)
         _check_groups(run, session, tensors, header)
@@ -154,11 +160,12 @@ class Archive(Folder):
             return
         history, train = session.history, session.train
         about = plain_names(train.classes), describe_parts(train)
+        of_train: dict[str, Any] = {"columns": train.columns, "prevalence": prevalence(train)}
         for path, weights, epoch in (
             (self.run.model, session.selected, history.selected["epoch"]),
             (self.run.last, session.last, history.n_epochs),
         ):
-            model = Model(session.net, *about, columns=train.columns, epoch=epoch)
+            model = Model(session.net, *about, epoch=epoch, **of_train)
             model.save(path, weights=weights)
         if not self.run.evaluation.exists():  # it is written once: a finished run learns no more
             save_evaluations(self.run, train.classes, session.evaluations())
@@ -244,6 +251,7 @@ def _model_about(session: Session) -> dict[str, Any]:
     return {
         "classes": plain_names(session.train.classes),
         "parts": describe_parts(session.train),
+        "prevalence": prevalence(session.train).tolist(),
         "recipe": getattr(session.net, "recipe", None),
     }
 

@@ -118,6 +118,18 @@ def check_input(
         )
 
 
+def _remedy(x: Sequence[Tensor]) -> str:
+    if any(part.is_floating_point() for part in x):
+        return (
+            "It must take them as they are stored. If they are ids of an Embedding, pass an array "
+            "of integers, which stay integers: columns of a DataFrame become float32."
+        )
+    return (
+        "It must take them as they are stored: pass x.astype(numpy.float32), or put the net into "
+        "apportion.nets.normalized.Normalized, which turns integers into floating-point numbers."
+    )
+
+
 def check_batch(
     name: str,
     net: nn.Module,
@@ -144,8 +156,7 @@ def check_batch(
         took = ", ".join(_kind(part) for part in x)
         raise ConfigError(
             f"{type(net).__name__} cannot take {name} instances, a batch of {took}: {error}",
-            "It must take them as they are stored: apportion.nets.normalized.Normalized turns "
-            "integers into floating-point numbers.",
+            _remedy(x),
         ) from error
     finally:
         net.train(was_training)

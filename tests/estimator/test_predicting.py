@@ -1,0 +1,74 @@
+"""What a fitted classifier predicts under known counts, in logarithms, and in pipelines."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import sklearn
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from apportion import BagError, ConfigError, LLPClassifier
+from tests.estimator.test_classifier import problem
+
+
+def test_probabilities_given_the_counts():
+    X, bags, table, _ = problem()
+    classifier = LLPClassifier("ridge", random_state=0).fit(X, bags=bags, proportions=table)
+    new, their, known, truth = problem(seed=1)
+    plain = classifier.predict_proba(new)
+    found = classifier.predict_proba(new, bags=their, proportions=known)
+    np.testing.assert_allclose(found.sum(axis=1), 1)
+    means = pd.DataFrame(found).groupby(their).mean()
+    np.testing.assert_allclose(means, known.loc[means.index], atol=1e-9)
+    right = (truth == "yes").astype(int)
+    chosen = [p[np.arange(len(right)), right].clip(1e-12) for p in (found, plain)]
+    assert np.log(chosen[0]).mean() > np.log(chosen[1]).mean()  # the counts say something
+    odds = [p[:10, 1] / p[:10, 0].clip(1e-300) for p in (plain, found)]
+    for bag in np.unique(their[:10]):  # the order within a bag stays
+        own = their[:10] == bag
+        assert np.array_equal(np.argsort(odds[0][own]), np.argsort(odds[1][own]))
+    for ask in (classifier.predict_proba, classifier.predict):
+        with pytest.raises(ConfigError, match="prevalence is given as well as bags"):
+            ask(new, bags=their, proportions=known, prevalence=[0.5, 0.5])
+    with pytest.raises(BagError, match="neither proportions nor y"):
+        classifier.predict_proba(new, bags=their)
+
+
+def test_logarithms_of_probabilities_may_be_infinite_without_a_warning():
+    X, bags, table, _ = problem()
+    classifier = LLPClassifier("ridge", random_state=0).fit(X, bags=bags, proportions=table)
+    np.testing.assert_array_equal(
+        classifier.predict_log_proba(X), np.log(classifier.predict_proba(X))
+    )
+    pure = table.copy()
+    pure.iloc[0] = [1.0, 0.0]
+    known: dict[str, Any] = {"bags": bags, "proportions": pure}
+    found = classifier.predict_log_proba(X, **known)
+    np.testing.assert_allclose(np.exp(found), classifier.predict_proba(X, **known))
+    assert found[bags == pure.index[0]].tolist() == [[0.0, -np.inf]] * 10
+    shifted = classifier.predict_log_proba(X, prevalence={"yes": 0.0})
+    assert np.all(shifted == [0.0, -np.inf])
+
+
+def test_a_score_without_anything_to_go_by_says_what_it_needs():
+    X, bags, table, _ = problem()
+    classifier = LLPClassifier("ridge", random_state=0).fit(X, bags=bags, proportions=table)
+    with pytest.raises(BagError, match=r"(?s)neither labels y nor bags.*bags= and proportions="):
+        classifier.score(X)
+
+
+def test_a_pipeline_passes_known_counts_on_to_predictions():
+    X, bags, table, _ = problem()
+    known: dict[str, Any] = {"bags": bags, "proportions": table}
+    pipeline = make_pipeline(StandardScaler(), LLPClassifier("ridge", random_state=0))
+    with sklearn.config_context(enable_metadata_routing=True):
+        pipeline.fit(X, **known)
+        labels, likely = pipeline.predict(X, **known), pipeline.predict_proba(X, **known)
+        logs = pipeline.predict_log_proba(X, **known)
+    found = pd.crosstab(bags, labels, normalize="index")
+    np.testing.assert_allclose(found, table, atol=1e-9)
+    means = pd.DataFrame(likely).groupby(bags).mean()
+    np.testing.assert_allclose(means, table, atol=1e-9)
+    np.testing.assert_allclose(np.exp(logs), likely)
