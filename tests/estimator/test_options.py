@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from sklearn.linear_model import LogisticRegression
 from torch import nn
 
@@ -52,6 +53,8 @@ def test_every_option_of_training_can_be_said_in_one_place():
         ({"train_options": 0.1}, "train_options must be a dict"),
         ({"augment": "flop"}, "'flop'.*Did you mean 'flip'"),
         ({"augment": 3}, "augment must be"),
+        ({"optimizer": "sgd"}, "optimizer must be a function"),
+        ({"scheduler": 0.1}, "scheduler must be a function"),
         ({"schedule": "linear"}, "schedule must be 'constant' or 'cosine'"),
         ({"patience": 0}, "patience must be an integer"),
         ({"patience": 3, "validation_fraction": 0}, "validation_fraction is 0.*=0.1"),
@@ -91,6 +94,36 @@ def test_options_reach_the_training(monkeypatch):
         fitted(schedule="cosine", augment=["noise"], train_options={"warmup": 0.5, "threads": 1})
     (config,) = seen
     assert (config.schedule, config.augment, config.warmup) == ("cosine", ("noise",), 0.5)
+
+
+def test_functions_of_ones_own_train_the_net(tmp_path):
+    seen = []
+
+    def twice(x):
+        seen.append(tuple(x.shape))
+        return 2 * x
+
+    def once(parameters):
+        return torch.optim.SGD(parameters, lr=0.1)
+
+    def falling(optimizer):
+        return torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.5)
+
+    options = {"epochs": 2, "optimizer": once, "scheduler": falling}
+    plain, scaled = fitted(**options), fitted(**options, augment=twice)
+    assert plain.plan_.method.value == "count-likelihood"  # a single net
+    assert seen
+    found = [c.predict_proba(X) for c in (plain, scaled, fitted(epochs=2, optimizer=once))]
+    assert not np.array_equal(found[0], found[1])
+    assert not np.array_equal(found[0], found[2])
+    scaled.save(tmp_path / "model")
+    loaded = LLPClassifier.load(tmp_path / "model", device="cpu")
+    assert loaded.optimizer is loaded.scheduler is loaded.augment is None  # no file has functions
+    np.testing.assert_array_equal(loaded.predict_proba(X), found[1])
+    assert ignored(LLPClassifier("linear", optimizer=once, augment=twice), "linear") == [
+        "optimizer",
+        "augment",
+    ]
 
 
 def test_patience_stops_by_bags_that_it_holds_out_itself():

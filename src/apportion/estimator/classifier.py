@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from torch import nn
 
     from apportion.methods.base import Method
+    from apportion.nets.augment import Augment
+    from apportion.training.optimizer import MakeOptimizer, MakeScheduler
 
     Callback = Callable[[dict[str, Any], nn.Module], bool | None]
     Untrained = str | nn.Module | Callable[[Bags], nn.Module] | Any
@@ -76,8 +78,12 @@ class LLPClassifier(Predictions, ClassifierMixin, BaseEstimator):  # type: ignor
         How the learning rate changes: "cosine" falls to 0 over the epochs.
     patience : int, optional
         Stop when the error of the held-out bags has not improved for this many epochs.
-    augment : str or sequence of str, optional
-        Augmentations of training batches, in this order: "crop", "flip", "noise".
+    optimizer, scheduler : callable, optional
+        Functions of the net's parameters and of the optimiser that return an optimiser and a
+        scheduler of your own, as `apportion.fit` takes them. No file keeps them.
+    augment : str, sequence of str, or callable, optional
+        Augmentations of training batches, in this order: "crop", "flip", "noise"; or a function
+        of a batch, as `apportion.fit` takes it.
     train_options : dict, optional
         Further options of `apportion.TrainConfig`, for example ``{"warmup": 0.1, "threads": 1}``.
     validation_fraction : float, optional
@@ -151,7 +157,9 @@ class LLPClassifier(Predictions, ClassifierMixin, BaseEstimator):  # type: ignor
         weight_decay: float | None = None,
         schedule: str | None = None,
         patience: int | None = None,
-        augment: str | Sequence[str] | None = None,
+        optimizer: MakeOptimizer | None = None,
+        scheduler: MakeScheduler | None = None,
+        augment: str | Sequence[str] | Augment | None = None,
         train_options: Mapping[str, Any] | None = None,
         validation_fraction: float | None = None,
         keep: Sequence[str] | None = None,
@@ -172,6 +180,8 @@ class LLPClassifier(Predictions, ClassifierMixin, BaseEstimator):  # type: ignor
         self.weight_decay = weight_decay
         self.schedule = schedule
         self.patience = patience
+        self.optimizer = optimizer
+        self.scheduler = scheduler
         self.augment = augment
         self.train_options = train_options
         self.validation_fraction = validation_fraction

@@ -30,7 +30,8 @@ __all__ = ["load_estimator", "save_estimator"]
 
 log = logging.getLogger("apportion")
 
-OF_THE_MACHINE = ("device", "run", "callbacks")  # parameters that no file has
+# Parameters that no file has: of the machine, and functions, which a file cannot hold.
+IN_NO_FILE = ("device", "run", "callbacks", "optimizer", "scheduler")
 PLAIN = bool | int | float | str | None
 
 
@@ -124,7 +125,7 @@ def _saved(path: Path, model: Model, *, last: bool) -> dict[str, Any]:
 def _parameters(estimator: Any) -> dict[str, Any]:
     """Return the parameters that a file can store; when it is read, others have their defaults."""
     given = estimator.get_params(deep=False)
-    for name in OF_THE_MACHINE:
+    for name in IN_NO_FILE:
         given.pop(name)
     found = {
         name: value.item() if isinstance(value, np.generic) else value
@@ -133,7 +134,7 @@ def _parameters(estimator: Any) -> dict[str, Any]:
     }
     if given["keep"] is not None:
         found["keep"] = list(map(str, given["keep"]))
-    if given["augment"] is not None:
+    if given["augment"] is not None and not callable(given["augment"]):
         found["augment"] = train_options(estimator)["augment"]
     for name in ("net_options", "train_options"):
         if given[name] is not None:
@@ -181,7 +182,7 @@ def _check_parameters(parameters: Mapping[str, Any]) -> None:
     for name, (words, holds) in RULES.items():
         if name in named and not holds(named[name]):
             raise must_be(name, words, named[name])
-    for name in {*OF_THE_MACHINE} & parameters.keys():
+    for name in {*IN_NO_FILE} & parameters.keys():
         raise ConfigError(f"a file does not decide {name}.")
 
 

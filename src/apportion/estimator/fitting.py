@@ -32,6 +32,7 @@ from apportion.estimator.learning import (
 from apportion.estimator.options import (
     callback_of,
     check_net_options,
+    functions_of,
     has_eta,
     is_own_net,
     train_options,
@@ -133,6 +134,7 @@ def _train_net(
     further: dict[str, Any] = {
         "run": None,
         "on_epoch": callback_of(estimator.callbacks),
+        **functions_of(estimator),
         "progress": estimator.verbose,
     }
     if estimator.run is not None:
@@ -149,6 +151,7 @@ def _train_net(
 def check_settings(estimator: Any) -> None:
     """Check what needs no data; without a method, that of images will do."""
     train_options(estimator)
+    functions_of(estimator)
     callback_of(estimator.callbacks)
     if not isinstance(estimator.normalize, bool | np.bool_):
         raise must_be("normalize", "True or False", estimator.normalize)

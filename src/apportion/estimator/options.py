@@ -18,8 +18,8 @@ from apportion.nets.build import NETS
 from apportion.nets.recipe import check_name, check_options, options_of
 from apportion.plan import OF_EVERY_METHOD
 
-__all__ = ["NAMED", "callback_of", "check_net_options", "has_eta", "ignored", "is_own_net",
-           "options_given", "said_to_be_ignored", "train_options"]  # fmt: skip
+__all__ = ["NAMED", "callback_of", "check_net_options", "functions_of", "has_eta", "ignored",
+           "is_own_net", "options_given", "said_to_be_ignored", "train_options"]  # fmt: skip
 
 # Options of `TrainConfig` that are parameters of an estimator. The others are in `train_options`.
 NAMED = (
@@ -37,7 +37,9 @@ AS = {"seed": "random_state", **dict.fromkeys(("device", *NAMED))}  # parameters
 def train_options(estimator: Any) -> dict[str, Any]:
     """Return the options of `TrainConfig` that are given, after a check of every one."""
     found = {name: getattr(estimator, name) for name in NAMED}
-    if isinstance(found["augment"], str):
+    if callable(found["augment"]):
+        found["augment"] = None  # one of `functions_of`
+    elif isinstance(found["augment"], str):
         found["augment"] = (found["augment"],)
     further = estimator.train_options
     if not (further is None or isinstance(further, Mapping)):
@@ -54,6 +56,15 @@ def train_options(estimator: Any) -> dict[str, Any]:
     given = {n: v for n, v in {**found, **(further or {})}.items() if v is not None}
     check_augmentations(TrainConfig.from_dict(given).augment)
     return given
+
+
+def functions_of(estimator: Any) -> dict[str, Callable[..., Any]]:
+    """Return the functions that `apportion.fit` takes besides its options, those that are given."""
+    found = {name: getattr(estimator, name) for name in ("optimizer", "scheduler", "augment")}
+    for name in ("optimizer", "scheduler"):
+        if not (found[name] is None or callable(found[name])):
+            raise must_be(name, "a function, as apportion.fit takes it", found[name])
+    return {name: value for name, value in found.items() if callable(value)}
 
 
 def check_net_options(options: Any, model: Any) -> None:
@@ -77,7 +88,7 @@ def check_net_options(options: Any, model: Any) -> None:
 
 def options_given(estimator: Any) -> list[str]:
     """Return the names of all options that are given and that some methods have no use for."""
-    found = list(train_options(estimator))
+    found = [*train_options(estimator), *functions_of(estimator)]
     return found + [n for n in ("model", "net_options", "eta") if getattr(estimator, n) is not None]
 
 

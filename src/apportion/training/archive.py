@@ -25,7 +25,7 @@ from apportion.runs.run import FORMAT_VERSION, Run
 from apportion.runs.tensors import check_tensors, is_finite
 from apportion.training import checkpoint
 from apportion.training.history import BY_CALLER
-from apportion.training.identity import check_identity, identity_of, with_epochs_added
+from apportion.training.identity import check_identity, difference, identity_of, with_epochs_added
 from apportion.training.optimizer_state import named, optimizer_tensors, stepped
 from apportion.training.session import Session
 
@@ -83,7 +83,7 @@ class Archive(Folder):
         for name, value in json.loads(json.dumps(_model_about(session))).items():
             if name == "recipe" and header.get(name) is not None and header[name] != value:
                 raise RunError(
-                    f"{run.folder} holds a run of another net{_difference(header[name], value)}.",
+                    f"{run.folder} holds a run of another net{difference(header[name], value)}.",
                     "Pass a net like the one that it was started with, or train in another folder.",
                 )
             if header.get(name) != value:

@@ -14,7 +14,7 @@ from apportion.training import checkpoint
 from apportion.training.optimizer_state import named
 from apportion.training.session import Session
 
-__all__ = ["check_identity", "identity_of", "with_epochs_added"]
+__all__ = ["check_identity", "difference", "identity_of", "with_epochs_added"]
 
 # Options that may change from start to start; the precision they lead to may not.
 FREE = ("device", "precision", "step_mode", "device_memory_gib", "threads", "workers",
@@ -44,9 +44,9 @@ def check_identity(run: Run, theirs: dict[str, Any], ours: dict[str, Any]) -> No
         raise RunError(f"{run.checkpoint} is damaged: {found}.", RESTORE)
     for name in sorted(ours, key=lambda name: name != "method"):  # on which all else depends
         if ours[name] != theirs[name]:
-            difference = _difference(theirs[name], ours[name])
+            differs = difference(theirs[name], ours[name])
             raise RunError(
-                f"{run.folder} holds a run of another {name}{difference}.",
+                f"{run.folder} holds a run of another {name}{differs}.",
                 "Pass what it was started with, or train in another folder: what was learned so "
                 "far depends on it.",
             )
@@ -81,7 +81,7 @@ def with_epochs_added(
     return {**theirs, "configuration": now}
 
 
-def _difference(theirs: Any, ours: Any) -> str:
+def difference(theirs: Any, ours: Any) -> str:
     """Which options differ, where there are names."""
     if not (isinstance(theirs, dict) and isinstance(ours, dict)):
         return ""
