@@ -46,6 +46,7 @@ WHOLE = "an integer ≥ 1"
             for v in (0, -1e-3, math.nan, math.inf)
         ],
         *[("weight_decay", v, "a number ≥ 0") for v in (-1e-3, math.nan, math.inf)],
+        *[("clip_norm", v, "a number above 0, or None") for v in (0, -1, math.nan, math.inf, "1")],
         *[("warmup", v, "a share from 0 to below 1") for v in (-0.1, 1, 1.5, math.nan)],
         *[("schedule", v, "'constant' or 'cosine'") for v in ("Cosine", None, 3)],
         *[("precision", v, "'auto', 'float32' or 'bfloat16'") for v in ("float16", None)],
@@ -164,6 +165,7 @@ TRIED: dict[str, st.SearchStrategy[Any]] = {
     "instances_per_pass": st.integers(1, 10**6),
     "learning_rate": st.floats(1e-300, 1e5),
     "weight_decay": st.floats(0, 1e5),
+    "clip_norm": st.none() | st.integers(1, 100) | st.floats(1e-6, 1e6),
     "schedule": st.sampled_from(["constant", "cosine"]),
     "warmup": st.floats(0, 0.999),
     "clip_norm": st.none() | st.floats(1e-300, 1e5),
