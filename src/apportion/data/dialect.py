@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import codecs
 import csv
-import gzip
 import io
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from apportion.bags.notation import OTHER, decimal_of
 from apportion.errors import ConfigError, DataError, Option, Words, must_be
@@ -64,9 +63,6 @@ class TableFormat:
             raise must_be("sep", "one character, such as ';' or ',', or tab", self.sep)
         if self.decimal is not None and self.decimal not in OTHER:
             raise must_be("decimal", "'.' or ','", self.decimal)
-        if sep is not None and sep == self.decimal:
-            # A cell in quotes may have a decimal comma between separating commas.
-            object.__setattr__(self, "decimal", self.decimal)
         if self.encoding is not None:
             try:
                 codecs.lookup(self.encoding)
@@ -105,17 +101,28 @@ class Dialect:
         return ", ".join(said)
 
 
-def recognise(path: Path, given: TableFormat = PLAIN, names: Sequence[str] = ()) -> Dialect:
+def recognise(
+    file: BinaryIO, path: Path, given: TableFormat = PLAIN, names: Sequence[str] = ()
+) -> Dialect:
     """Recognise how a text file writes its table.
 
     Parameters
     ----------
+    file : binary file
+        Which is left at its beginning.
+    path : Path
+        Its name in errors.
     given : TableFormat
         What is said, and not to be recognised. A byte order mark is believed more.
     names : sequence of str
         The names of the columns, if the file has no header row.
     """
-    head, whole = _head(path)
+    head = file.read(HEAD)
+    if len(head) == HEAD and not path.name.lower().endswith(".gz"):
+        size = path.stat().st_size
+        head += file.read(size - HEAD) if size <= WHOLE else b""
+    whole = not file.read(1)
+    file.seek(0)
     encoding = _encoding(path, head, given.encoding, whole=whole)
     if not whole or len(head) > LOOKED_AT:
         whole, head = False, head[:LOOKED_AT]
@@ -142,7 +149,7 @@ def recognise(path: Path, given: TableFormat = PLAIN, names: Sequence[str] = ())
     return Dialect(sep, decimal, encoding, skip)
 
 
-def find_decimal(columns: Iterable[Iterable[str]], source: str, default: str) -> str:
+def find_decimal(columns: Iterable[Sequence[str]], source: str, default: str) -> str:
     """Return the decimal sign that most columns must have; the default if none has any.
 
     Raises
@@ -152,7 +159,7 @@ def find_decimal(columns: Iterable[Iterable[str]], source: str, default: str) ->
     """
     votes, doubtful = Counter[str](), ""
     for cells in columns:
-        signs = Counter(sign for cell in cells if (sign := decimal_of(cell)) or not sign)
+        signs = Counter(map(decimal_of, cells))
         votes += Counter({s: 1 for s in ".," if signs[s] > signs[OTHER[s]]})
         if signs["?"] and not signs["."] and not signs[","]:
             doubtful = doubtful or next(c for c in cells if decimal_of(c) == "?")
@@ -168,26 +175,12 @@ def find_decimal(columns: Iterable[Iterable[str]], source: str, default: str) ->
     return default
 
 
-def other_decimal(decimal: str) -> tuple[Words, str]:
-    """Return the remedy for a number that has the other decimal sign, and that sign in words."""
-    sign = OTHER.get(decimal, ",")
-    option = Option("decimal", repr(sign), f"'{sign}'")
-    if not decimal:
-        return ("Pass ", option, " or ", Option("decimal", "'.'", "."), "."), "a decimal sign"
-    words = "a decimal comma" if sign == "," else "a decimal point"
-    return ("Pass ", option, " if all numbers have it, correct the cell, or leave the column "
-            "out."), words
-
-
-def _head(path: Path) -> tuple[bytes, bool]:
-    """Return the beginning of a file, and whether it is all of it."""
-    if path.name.lower().endswith(".gz"):
-        with gzip.open(path, "rb") as zipped:
-            head = zipped.read(HEAD)
-            return head, not zipped.read(1)
-    with path.open("rb") as file:
-        head = file.read(WHOLE + 1 if path.stat().st_size <= WHOLE else HEAD)
-        return head, not file.read(1)
+def other_decimal(decimal: str) -> Words:
+    """Return the remedy for numbers that have the other decimal sign."""
+    options: Words = (Option("decimal", "','", "','"), " or ", Option("decimal", "'.'", "."))
+    if decimal:
+        options = (Option("decimal", repr(OTHER[decimal]), f"'{OTHER[decimal]}'"),)
+    return ("Pass ", *options, " if all numbers have it; or correct these cells.")
 
 
 def _encoding(path: Path, head: bytes, given: str | None, *, whole: bool) -> str:

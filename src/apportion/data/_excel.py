@@ -1,0 +1,93 @@
+"""Tables in Excel files, which the extra `excel` reads: one sheet, with names in its first row."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from apportion.data._cells import numbers_written
+from apportion.data.dialect import find_decimal
+from apportion.errors import DataError, Option, listing, suggestion
+
+notes = logging.getLogger("apportion.reading")
+
+
+def read_sheet(path: Path, sheet: str | None) -> pd.DataFrame:
+    """Read a sheet, by default the first one.
+
+    Cells keep their types: a percentage is a number of 0 to 1. Columns in which some cells are
+    texts are columns of texts, unless all of these are numbers. Rows without any value are left
+    out, as empty lines of a text file are.
+    """
+    try:
+        import openpyxl  # noqa: F401
+    except ImportError as error:
+        raise DataError(
+            f"{path} is an Excel file, and openpyxl is not installed.",
+            "Install it: pip install 'apportion[excel]'; or save the table as .csv.",
+        ) from error
+    with _opened(path) as book:
+        names = list(map(str, book.sheet_names))
+        if sheet is not None and sheet not in names:
+            raise DataError(f"{path} has no sheet {sheet!r}.", suggestion(sheet, names))
+        chosen = names[0] if sheet is None else sheet
+        # As texts, cells such as NA stay what they are until they are known to be no names.
+        frame = book.parse(chosen, na_values=[""], keep_default_na=True)
+    if sheet is None and len(names) > 1:
+        notes.info(
+            "%s: sheet %r is read, the first of %s; %s chooses another.",
+            path,
+            chosen,
+            listing(map(repr, names)),
+            Option("sheet", repr(names[1]), names[1]),
+        )
+    frame = frame.dropna(how="all").reset_index(drop=True)
+    if not frame.shape[1]:
+        raise DataError(f"sheet {chosen!r} of {path} is empty.", "Choose another sheet.")
+    return _settled(frame, path)
+
+
+def _opened(path: Path) -> Any:
+    import warnings
+    from zipfile import BadZipFile
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of openpyxl, on styles that it does not know
+        try:
+            return pd.ExcelFile(path, engine="openpyxl")
+        except (BadZipFile, KeyError) as error:
+            raise DataError(f"{path} is not an Excel file: {error}.", "Save it again.") from error
+
+
+def _settled(frame: pd.DataFrame, path: Path) -> pd.DataFrame:
+    """Return a frame whose columns are of one type each."""
+    texts: dict[Any, pd.Series[Any]] = {}
+    for name in frame.columns:
+        cells = frame[name]
+        if cells.dtype.kind in "biufmM":
+            continue
+        kinds = {type(value) for value in cells.dropna()}
+        if str in kinds:
+            texts[name] = cells.map(_as_text, na_action="ignore")
+    if not texts:
+        return frame
+    columns = [[text for text in cells.dropna()] for cells in texts.values()]
+    decimal = find_decimal(columns, str(path), "")
+    for name, cells in texts.items():
+        # A cell may be a number that is stored as text.
+        numbers = numbers_written(cells, decimal)
+        if numbers is not None:
+            remark = f", {numbers.remark}" if numbers.remark else ""
+            notes.info("%s: column %r is read as numbers%s.", path, str(name), remark)
+        texts[name] = cells.astype(str).where(cells.notna()) if numbers is None else numbers.cells
+    return frame.assign(**{name: cells for name, cells in texts.items()})
+
+
+def _as_text(value: Any) -> str:
+    """Return a cell as text; whole numbers without a point."""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value).strip() if isinstance(value, str) else str(value)
