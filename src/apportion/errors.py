@@ -8,6 +8,8 @@ An error names the thing, the number and the remedy. Where the remedy is an opti
 from __future__ import annotations
 
 import difflib
+import re
+import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -36,6 +38,8 @@ class Option:
     >>> force, size = Option("force"), Option("size", "(64, 48)", "64x48")
     >>> print(force, force.flag, size, size.flag)
     force=True --force size=(64, 48) --size 64x48
+    >>> print(Option("exclude", flag_value="id,asked on").flag)
+    --exclude 'id,asked on'
     """
 
     name: str
@@ -44,8 +48,11 @@ class Option:
 
     @property
     def flag(self) -> str:
-        """The option at the command line."""
-        return f"--{self.name.replace('_', '-')} {self.flag_value}".rstrip()
+        """The option at the command line, in quotes where the shell needs them."""
+        value = self.flag_value
+        if re.search(r"[\s$&|<>()*?\\`!#\"~;]", value) and not value.startswith("'"):
+            value = shlex.quote(value)
+        return f"--{self.name.replace('_', '-')} {value}".rstrip()
 
     def __str__(self) -> str:
         return f"{self.name}={self.value}"

@@ -450,6 +450,8 @@ def put_in_bags(
     if truth is not None:
         to_correct = "Add the class to the table and to classes, or correct the label."
         known = known_truth(locate(*truth, names, "label", to_correct)[index])
+        if table is not None:
+            _say_known(known, len(index))
     if table is None:
         values, counts = _counted(known, sizes, len(names), ids).astype(np.float64), True
     else:
@@ -488,6 +490,16 @@ def _without_unplaced(placed: Placed, ids: Names) -> Placed:
             "Add the bags of the rows, or correct their names.",
         )
     return found
+
+
+def _say_known(truth: Ints | None, n_instances: int) -> None:
+    n_known = 0 if truth is None else int((truth >= 0).sum())
+    if n_known < n_instances:
+        notes.info(
+            "The truth is known for %s of %s: accuracies are over these alone.",
+            f"{n_known:,}",
+            count(n_instances, "instance"),
+        )
 
 
 def _counted(truth: Ints | None, sizes: Ints, n_classes: int, ids: Names) -> Ints:

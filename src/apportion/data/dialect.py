@@ -12,6 +12,7 @@ import csv
 import io
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -210,10 +211,8 @@ def not_encoded(path: Path, encoding: str) -> DataError:
 
 def _cells(text: str, sep: str, *, whole: bool) -> list[list[str]]:
     rows: list[list[str]] = []
-    try:
+    with suppress(csv.Error):
         rows.extend(csv.reader(io.StringIO(text, newline=""), delimiter=sep))
-    except csv.Error:
-        pass
     return rows if whole or len(rows) < 2 else rows[:-1]  # the last one may be cut
 
 

@@ -205,9 +205,7 @@ def encode_into(
     return unseen
 
 
-def _values(
-    columns: Columns, name: str, cells: pd.Series[Any], rows: Rows
-) -> NDArray[np.float64]:
+def _values(columns: Columns, name: str, cells: pd.Series[Any], rows: Rows) -> NDArray[np.float64]:
     """Return the values of a numeric column."""
     if name in columns.dates:
         days = read_dates(cells, columns.dates[name])

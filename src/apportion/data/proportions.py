@@ -39,6 +39,10 @@ SETS = ("train", "valid", "test")  # its values
 CLASS_NAMES = ("class", "classes", "label", "labels", "category", "categories")
 CLASSES = Option("classes", '["yes", "no"]', "yes,no")
 NAMED = "Name the column of the bags as in the rows."
+SHAPE = (
+    "A table has the bags and one column of numbers per class; or, with one row per bag and class, "
+    "a column of classes and one of numbers."
+)
 VALUE_NAMES = ("value", "values", "count", "counts", "proportion", "proportions", "share", "shares")
 
 
@@ -189,9 +193,7 @@ class _Numbers:
         self.source, self.decimal = source, decimal
         self.digits = 0  # after the decimal sign
 
-    def read(
-        self, cells: pd.Series[Any], bags: Sequence[Any], what: str
-    ) -> NDArray[np.float64]:
+    def read(self, cells: pd.Series[Any], bags: Sequence[Any], what: str) -> NDArray[np.float64]:
         """Return the numbers in a column; `bags` has the name of each cell's bag.
 
         Percent signs are left out: shares of 100 are recognised by their sums.
@@ -200,13 +202,10 @@ class _Numbers:
         if bad.any():
             at = int(bad.argmax())
             cell = cells.iloc[at]
-            remedies: list[Words] = [
-                "A table has the bags and one column of numbers per class; or, with one row per "
-                "bag and class, a column of classes and one of numbers.",
-                ("Pass ", CLASSES, " to name the columns of the classes, if there are others."),
-            ]
+            to_choose: Words = ("Pass ", CLASSES, " to name the columns of the classes.")
+            remedies: tuple[Words, ...] = (SHAPE, to_choose)
             if decimal_of(str(cell)) == OTHER[self.decimal]:
-                remedies = [other_decimal(self.decimal)]
+                remedies = (other_decimal(self.decimal),)
             raise DataError(
                 f"{self.source}: {what} of bag {bags[at]!r} is {cell!r}, which is not a number"
                 f"{and_more(int(bad.sum()))}.",

@@ -23,8 +23,9 @@ from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from apportion.bags.bags import Bags, put_in_bags
 from apportion.bags.names import Register, sorted_names
-from apportion.bags.read import Placed, Table, factorize
-from apportion.errors import BagError, ConfigError, Option
+from apportion.bags.read import NOT_IN_TABLE, SKIP, Placed, Table, factorize
+from apportion.bags.totals import without_totals
+from apportion.errors import BagError, ConfigError, Option, Words
 
 __all__ = ["has_rows_of_proportions", "in_known_bags", "in_order", "known_bags", "read_targets"]
 
@@ -121,6 +122,7 @@ def in_known_bags(
     *,
     truth: Any = None,
     normalize: bool = False,
+    skip_unplaced: bool | None = None,
     rescale: tuple[str | Option, ...] = ("pass ", Option("normalize"), " to rescale"),
 ) -> Bags:
     """Put rows into those bags of a table that have any; counts are recognised by their sums.
@@ -131,10 +133,16 @@ def in_known_bags(
         The bag of every row.
     truth : sequence, optional
         The true class of every row.
+    skip_unplaced : bool, optional
+        Whether rows without a bag, or of a bag that is not in the table, are left out; None if the
+        caller has no such option.
     rescale : words
         How the caller can rescale the table, for errors.
     """
-    placed = Placed(*factorize(ids, "bag id", len(ids)))
+    missing: Words | None = None if skip_unplaced else ""
+    if skip_unplaced is False:
+        missing = ("Fill in the bags of these rows, or pass ", SKIP, " to leave them out.")
+    placed = Placed(*factorize(ids, "bag id", len(ids), missing=missing))
     present = Register(placed.keys)
     kept = [i for i, name in enumerate(table.ids) if present.place(name) is not None]
     if not kept:
@@ -145,8 +153,15 @@ def in_known_bags(
             f"({type(other).__name__}).",
             "The table must be indexed by bag id, for example P.set_index('ward').",
         )
-    own = Table([table.ids[i] for i in kept], table.classes, table.values[kept], table.digits)
-    sizes = np.bincount(placed.at(own.ids), minlength=len(kept))
+    known_ids = [table.ids[i] for i in kept]
+    if skip_unplaced:
+        placed = placed.among(known_ids)
+    remedy: Words = NOT_IN_TABLE
+    if skip_unplaced is False:
+        remedy = ("Add it to the table, or pass ", SKIP, " to leave its rows out.")
+    sizes = np.bincount(placed.at(known_ids, remedy), minlength=len(kept))
+    own = Table(known_ids, table.classes, table.values[kept], table.digits)
+    own = without_totals(own, sizes)
     counts = np.array_equal(own.values.sum(axis=1), sizes) and bool((sizes > 1).any())
     known = None if truth is None else factorize(truth, "label", len(ids))
     try:
