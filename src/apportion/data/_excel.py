@@ -34,8 +34,7 @@ def read_sheet(path: Path, sheet: str | None) -> pd.DataFrame:
         if sheet is not None and sheet not in names:
             raise DataError(f"{path} has no sheet {sheet!r}.", suggestion(sheet, names))
         chosen = names[0] if sheet is None else sheet
-        # As texts, cells such as NA stay what they are until they are known to be no names.
-        frame = book.parse(chosen, na_values=[""], keep_default_na=True)
+        frame = pd.read_excel(book, sheet_name=chosen)
     if sheet is None and len(names) > 1:
         notes.info(
             "%s: sheet %r is read, the first of %s; %s chooses another.",

@@ -221,9 +221,13 @@ class _Numbers:
         """Return the numbers, and which cells are neither numbers, nor missing, nor NaN."""
         if cells.dtype.kind in "biuf":
             return cells.to_numpy(dtype=np.float64, na_value=np.nan), np.zeros(len(cells), bool)
-        codes, distinct = pd.factorize(cells.astype(object))
+        try:
+            codes, found = pd.factorize(cells.astype(object))
+            distinct = found.tolist()
+        except TypeError:  # lists, for example
+            codes, distinct = np.arange(len(cells)), cells.tolist()
         values, bad = np.full(len(distinct) + 1, np.nan), np.zeros(len(distinct) + 1, bool)
-        for k, cell in enumerate(distinct.tolist()):
+        for k, cell in enumerate(distinct):
             if isinstance(cell, str):
                 written = parse_number(cell, self.decimal)
                 bad[k] = written is None and cell.strip().lower() != "nan"
@@ -231,8 +235,10 @@ class _Numbers:
                     values[k] = written.value
                     self.digits = max(self.digits, written.digits)
             else:
-                values[k] = pd.to_numeric(pd.Series([cell]), errors="coerce").iloc[0]
-                bad[k] = bool(np.isnan(values[k]))
+                try:
+                    values[k] = float(cell)
+                except (TypeError, ValueError):
+                    bad[k] = True
         return values[codes], bad[codes]
 
 
