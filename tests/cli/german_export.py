@@ -19,7 +19,8 @@ def voters(seed=0):
             "Alter": (30 + 15 * vote + rng.normal(scale=3, size=n)).round(1),
             "Einkommen": (2000 + 900.5 * (vote == 1) + rng.normal(scale=200, size=n)).round(2),
             "Größe in %": (0.4 + 0.2 * (vote == 2) + rng.normal(scale=0.05, size=n)).round(3),
-            "Befragt am": pd.Timestamp("2024-01-20") + pd.to_timedelta(rng.integers(0, 300, n), "D"),
+            "Befragt am": pd.Timestamp("2024-01-20")
+            + pd.to_timedelta(rng.integers(0, 300, n), "D"),
             "Land": "DE",
             "Bemerkung": None,
             "Stimme": np.array(SHARES)[vote],

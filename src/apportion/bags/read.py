@@ -56,10 +56,12 @@ class Placed:
 
     def among(self, names: Names) -> Placed:
         """Return the instances whose bag is known and one of `names`."""
-        known = np.append(Register(names).places(self.keys) >= 0, False)  # of code −1
-        kept = np.flatnonzero(known[self.codes])
-        rows = kept if self.rows is None else self.rows[kept]
-        return Placed(self.keys, self.codes[kept], rows)
+        known = Register(names).places(self.keys) >= 0
+        number = np.append(np.where(known, np.cumsum(known) - 1, -1), -1)  # the last of code −1
+        codes = number[self.codes]
+        kept = np.flatnonzero(codes >= 0)
+        keys = [key for key, is_known in zip(self.keys, known, strict=True) if is_known]
+        return Placed(keys, codes[kept], kept if self.rows is None else self.rows[kept])
 
 
 def as_instances(x: Any) -> Any:

@@ -63,26 +63,24 @@ def _opened(path: Path) -> Any:
 
 def _settled(frame: pd.DataFrame, path: Path) -> pd.DataFrame:
     """Return a frame whose columns are of one type each."""
-    texts: dict[Any, pd.Series[Any]] = {}
-    for name in frame.columns:
-        cells = frame[name]
-        if cells.dtype.kind in "biufmM":
-            continue
-        kinds = {type(value) for value in cells.dropna()}
-        if str in kinds:
-            texts[name] = cells.map(_as_text, na_action="ignore")
+    is_text = {name: frame[name].map(lambda cell: isinstance(cell, str)) for name in frame.columns}
+    texts = {name: frame[name][where] for name, where in is_text.items() if where.any()}
     if not texts:
         return frame
-    columns = [[text for text in cells.dropna()] for cells in texts.values()]
-    decimal = find_decimal(columns, str(path), "")
+    settled: dict[Any, Any] = {}
+    decimal = find_decimal([cells.tolist() for cells in texts.values()], str(path), "")
     for name, cells in texts.items():
+        others = frame[name][~is_text[name]].dropna()
         # A cell may be a number that is stored as text.
         numbers = numbers_written(cells, decimal)
-        if numbers is not None:
-            remark = f", {numbers.remark}" if numbers.remark else ""
-            notes.info("%s: column %r is read as numbers%s.", path, str(name), remark)
-        texts[name] = cells.astype(str).where(cells.notna()) if numbers is None else numbers.cells
-    return frame.assign(**{name: cells for name, cells in texts.items()})
+        if numbers is None or not all(isinstance(other, int | float) for other in others):
+            settled[name] = frame[name].map(_as_text, na_action="ignore").astype("str")
+            continue
+        remark = f", {numbers.remark}" if numbers.remark else ""
+        notes.info("%s: column %r is read as numbers%s.", path, str(name), remark)
+        settled[name] = numbers.cells.reindex(frame.index)
+        settled[name][others.index] = others.astype(float)
+    return frame.assign(**settled)
 
 
 def _as_text(value: Any) -> str:

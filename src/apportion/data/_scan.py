@@ -188,8 +188,8 @@ class Scan:
                     statistics.add(piece, rows, features)
                 else:
                     statistics.add(piece[kept], rows[kept], features, maybe_numbers)
-        if not features:
-            return None
+        if not features or (self.table is not None and not statistics.n_rows and self.n_rows):
+            return None  # all rows may be in bags that are held out
         with naming(name):
             return Columns(**statistics.fields())
 
