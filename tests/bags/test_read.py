@@ -4,6 +4,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 import torch
 from hypothesis import given
@@ -261,3 +263,112 @@ def test_names_are_numbered_as_they_appear(values, few, monkeypatch):
     assert [names[code] for code in codes] == list(values)
     with pytest.raises(BagError, match="the bag id of 2 rows is missing; row 1 is the first"):
         read.factorize(["a", None, np.nan], "bag id", 3)
+
+
+# ------------------------------------------------------------- tables in the forms that there are
+
+
+NUMBERS = pd.DataFrame({"no": [0.25, 0.5, 1.0], "yes": [0.75, 0.5, 0.0]})
+ROWS = [2, 0, 1, 1, 0, 2, 2]
+
+
+@pytest.mark.parametrize("ids", [["a", "b", "c"], [7, 8, 9], [0, 1, 2], ["0", "1", "2"], [2, 0, 1]])
+@pytest.mark.parametrize("scale", [1, 100])
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_the_bags_may_be_a_column(ids, scale, place):
+    """Of frames without an index always, of those of pandas unless they are in it."""
+    frame = NUMBERS * scale
+    frame.insert(place, "ward", ids)
+    bag = [ids[k] for k in ROWS]
+    expected = Bags.from_rows(None, bag, (NUMBERS * scale).set_axis(ids))
+    for table in (
+        frame,
+        frame.set_index("ward"),
+        pl.from_pandas(frame),
+        pa.Table.from_pandas(frame),
+    ):
+        found = Bags.from_rows(None, bag, table)
+        assert (found.ids, found.classes) == (expected.ids, ("no", "yes"))
+        np.testing.assert_array_equal(found.proportions, expected.proportions)
+        ordered = read.Table.read(table, ["yes", "no"], bag[:1])
+        assert list(ordered.ids) == ids
+        np.testing.assert_array_equal(ordered.values, NUMBERS[["yes", "no"]] * scale)
+
+
+def test_counts_by_position_are_not_taken_for_bags():
+    counts = pd.DataFrame({"no": [0, 1, 2], "yes": [2, 1, 0]})
+    found = Bags.from_rows(None, [0, 0, 1, 1, 2, 2], counts, counts=True)
+    assert (found.ids, found.counts.tolist()) == ((0, 1, 2), counts.to_numpy().tolist())
+    percents = pd.DataFrame({"a": [0, 1], "b": [40, 49], "c": [60, 50]})
+    assert Bags.from_rows(None, [0, 1], percents).classes == ("a", "b", "c")
+
+
+def test_a_frame_without_a_column_of_bags_is_refused():
+    for table in (pl.from_pandas(NUMBERS), pa.Table.from_pandas(NUMBERS)):
+        with pytest.raises(BagError, match="no column of the table of proportions has the bag 'x'"):
+            Bags.from_rows(None, ["x", "x"], table)
+
+
+def test_single_shares_are_those_of_the_second_of_two_classes():
+    shares = {"b": 0.25, "a": 1}
+    for table in (shares, pd.Series(shares), {k: 100 * v for k, v in shares.items()}):
+        bags = Bags.from_rows(None, [*"aabbbb"], table)
+        assert (bags.ids, bags.classes) == (("b", "a"), (0, 1))
+        assert bags.counts.tolist() == [[3, 1], [0, 2]]
+        assert Bags.from_rows(None, [*"ab"], table, classes=["no", "yes"]).classes == ("no", "yes")
+
+
+def test_texts_of_numbers_are_numbers():
+    written = pd.DataFrame({"no": ["45,2 %", "0,0%"], "yes": ["54,8 %", "100 %"]}, index=[*"ab"])
+    bags = Bags.from_rows(None, [*"ab"], written)
+    np.testing.assert_allclose(bags.proportions, [[0.452, 0.548], [0, 1]])
+    with pytest.raises(BagError, match="other than numbers"):
+        Bags.from_rows(None, [*"ab"], written.replace("0,0%", "0.5%"))
+
+
+def test_bags_without_rows_are_left_out(caplog):
+    caplog.set_level("INFO", "apportion.reading")
+    more = {"x": [0.5, 0.5, 0], **TABLE, "y": [0.1, 0.1, 0.8]}
+    bags, expected = Bags.from_rows(X, BAG, more), Bags.from_rows(X, BAG, TABLE)
+    for name in ("ids", "index", "offsets", "proportions", "counts"):
+        np.testing.assert_array_equal(getattr(bags, name), getattr(expected, name))
+    assert caplog.messages == ["2 bags of the table without rows: left out ('x', 'y')."]
+    assert Bags.from_members(X, {"b": [1, 2, 3, 4]}, TABLE).ids == ("b",)
+
+
+def test_rows_in_no_known_bag_are_left_out_if_asked(caplog):
+    caplog.set_level("INFO", "apportion.reading")
+    x, bag = np.arange(9), [None, *BAG, "elsewhere", np.nan]
+    bags = Bags.from_rows(x, bag, TABLE, skip_unplaced=True)
+    expected = Bags.from_rows(X, BAG, TABLE)
+    assert bags.n_rows == 9
+    np.testing.assert_array_equal(bags.index, expected.index + 1)
+    assert caplog.messages == ["3 rows in no known bag: left out."]
+    with pytest.raises(BagError, match=r"bag 'elsewhere' \(1 row\) is unknown") as error:
+        Bags.from_rows(x, [*BAG, "elsewhere", "a", "b"], TABLE)
+    assert error.value.names("skip_unplaced")
+
+
+def test_the_truth_may_be_unknown_for_some_rows(caplog):
+    caplog.set_level("INFO", "apportion.reading")
+    for missing in (None, np.nan, pd.NA):
+        caplog.clear()
+        bags = Bags.from_rows(X, BAG, TABLE, truth=[0, missing, 2, 1, missing, missing])
+        assert bags.truth is not None
+        assert dict(zip(bags.index, bags.truth, strict=True)) == {
+            0: 0,
+            1: -1,
+            2: 2,
+            3: 1,
+            4: -1,
+            5: -1,
+        }
+        assert caplog.messages == [
+            "The truth is known for 3 of 6 instances: accuracies are over these alone."
+        ]
+    assert bags[[0]].truth is not None
+    nothing = Bags.from_rows(X, BAG, TABLE, truth=[missing] * 6)
+    assert nothing.truth is None
+    only_b = Bags.from_rows(X, BAG, TABLE, truth=[0 if b == "b" else None for b in BAG])
+    assert only_b[[0]].truth is None
+    assert only_b[[1]].truth is not None

@@ -186,7 +186,7 @@ def test_a_small_file_is_looked_at_to_its_end(tmp_path):
 def test_predictions_name_the_option_too(tmp_path):
     columns = read(write(tmp_path / "rows.csv", [f"{k},5" for k in range(9)])).columns
     other = write(tmp_path / "new.csv", ["x", "1,5"])
-    with pytest.raises(DataError, match="row 0 .* is 'x'"):
+    with pytest.raises(DataError, match=r"row 0 .* is 'x'"):
         read(other, columns=columns)
     mixed = write(tmp_path / "mixed.csv", ["0.5", "1.5", "2,5"])
     with pytest.raises(DataError, match=r"row 2 .* is '2,5'") as error:

@@ -138,7 +138,7 @@ class Columns:
             else f" ({len(own):,})"
             for name, own in self.categories.items()
         }
-        remarks = {name: " (dates)" for name in self.dates}
+        remarks = dict.fromkeys(self.dates, " (dates)")
         remarks |= {name: remarks.get(name, "") + " (with gaps)" for name in self.gaps}
         numeric = _listed(self.numeric, "numeric", remarks)
         return f"Columns({numeric}; {_listed(self.categorical, 'categorical', sizes)})"

@@ -283,9 +283,11 @@ def _read_frame(table: Any, keys: Names) -> tuple[Names, Names, Any]:
     if in_index and not numbered:
         return index, names, frame
     found = [j for j in range(len(names)) if _holds(frame.iloc[:, j], keys)]
-    if len(found) > 1:  # whole numbers may be bags by chance
-        texts = [j for j in found if frame.iloc[:, j].dtype.kind not in "biuf"]
-        found = texts or found
+    for kinds in ("biuf", "f"):  # numbers may be those of bags by chance
+        if len(found) > 1:
+            found = [j for j in found if frame.iloc[:, j].dtype.kind not in kinds] or found
+    if len(found) > 1:
+        found = [j for j in found if _is_beside_shares(frame, j)] or found
     if in_index:  # and numbered, so that bags are numbers: a column of counts may have them, too
         found = [j for j in found if _is_beside_shares(frame, j)]
     if len(found) == 1:

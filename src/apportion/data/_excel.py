@@ -67,7 +67,7 @@ def _settled(frame: pd.DataFrame, path: Path) -> pd.DataFrame:
     texts = {name: frame[name][where] for name, where in is_text.items() if where.any()}
     if not texts:
         return frame
-    settled: dict[Any, Any] = {}
+    settled = frame.copy(deep=False)
     decimal = find_decimal([cells.tolist() for cells in texts.values()], str(path), "")
     for name, cells in texts.items():
         others = frame[name][~is_text[name]].dropna()
@@ -78,9 +78,10 @@ def _settled(frame: pd.DataFrame, path: Path) -> pd.DataFrame:
             continue
         remark = f", {numbers.remark}" if numbers.remark else ""
         notes.info("%s: column %r is read as numbers%s.", path, str(name), remark)
-        settled[name] = numbers.cells.reindex(frame.index)
-        settled[name][others.index] = others.astype(float)
-    return frame.assign(**settled)
+        values = numbers.cells.reindex(frame.index)
+        values[others.index] = others.astype(float)
+        settled[name] = values
+    return settled
 
 
 def _as_text(value: Any) -> str:

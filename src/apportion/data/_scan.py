@@ -60,14 +60,14 @@ class Names:
         codes, distinct = pd.factorize(cells)
         if (codes < 0).any() and not self.may_miss:
             first = rows[int((codes < 0).argmax())]
+            renamed = f"a {self.what} called NA, None or similar is read as missing: rename it."
             raise DataError(
                 f"{self.source.source}: row {first:,} (counted from 0) has no {self.what}: "
                 f"its cell in column {self.column!r} is empty.",
                 (
                     "Fill it in, or pass ",
                     SKIP,
-                    f" to leave such rows out. In a text file, a {self.what} that is called NA, "
-                    "None or similar is read as missing: rename it.",
+                    f" to leave such rows out. In a text file, {renamed}",
                 ),
             )
         firsts = np.empty(len(distinct) + 1, np.int64)
