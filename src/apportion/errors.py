@@ -22,6 +22,7 @@ __all__ = [
     "Option",
     "RunError",
     "and_more",
+    "comma_list",
     "count",
     "listing",
     "must_be",
@@ -171,6 +172,17 @@ def listing(names: Iterable[object], separator: str = ", ", most: int = 8) -> st
     texts = [str(name) for name in names]
     more = [f"… ({len(texts) - most:,} more)"] if len(texts) > most else []
     return separator.join(texts[:most] + more)
+
+
+def comma_list(names: Iterable[str]) -> str:
+    """Join names by commas, as options at the command line take them.
+
+    Examples
+    --------
+    >>> comma_list(["id", "income, yearly"])
+    'id,"income, yearly"'
+    """
+    return ",".join(f'"{name}"' if "," in name else name for name in names)
 
 
 def and_more(n: int) -> str:

@@ -228,7 +228,7 @@ def test_columns_that_are_constant_within_bags(tmp_path):
     assert result.exit_code == 0, result.output
     told = " ".join(result.stdout.split())
     assert "Warning: Column 'region' is constant within every bag of two or more rows" in told
-    assert "Leave such columns out (--exclude NAME)." in told
+    assert "Leave such columns out (--exclude region)." in told
     assert "Column 'share' is the bag's own proportions, and left out." in told
     assert "Pass --keep share to learn from it." in told
     assert "2 numeric: age (with gaps), region" in told
@@ -247,3 +247,21 @@ def test_bags_that_are_alike_are_not_called_right(tmp_path):
     assert result.exit_code == 0, result.output
     assert result.stdout.count("nearly identical") == 1
     assert "\nApart from these warnings, nothing is wrong" in result.stdout
+
+
+def test_several_columns_are_one_option_to_paste(tmp_path):
+    frame = voters()
+    ward = frame["ward"] % 4
+    odd = frame.assign(**{"asked on": ward, "tax, yearly": ward * 2, "full name": frame["id"]})
+    files = write(tmp_path, odd)
+    told = " ".join(run("check", *files).stdout.split())
+    constant = "--exclude 'asked on,\"tax, yearly\"'"
+    many = "--exclude 'id,full name'"
+    assert f"Leave such columns out ({constant})" in told
+    assert f"leave the columns out ({many})" in told
+    both = "asked on,\"tax, yearly\",id,full name"
+    assert "Warning" not in run("check", *files, "--exclude", both).stdout
+    odd.assign(vote2=odd["vote"], **{"vote 3": odd["vote"]}).to_csv(tmp_path / "rows.csv")
+    refused = run("check", *files, "--exclude", "vote")
+    assert "so do 'vote 3'" in refused.stderr
+    assert "--exclude 'vote2,vote 3'" in refused.stderr

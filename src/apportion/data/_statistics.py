@@ -34,7 +34,7 @@ from apportion.data._cells import (
     read_texts,
 )
 from apportion.data.dialect import other_decimal
-from apportion.errors import DataError, Words, listing
+from apportion.errors import DataError, Option, Words, comma_list, listing
 
 log = logging.getLogger("apportion")
 notes = logging.getLogger("apportion.reading")
@@ -189,14 +189,7 @@ class Statistics:
         }
         for name, own in texts.items():
             self._say_if_numbers(name, own)
-            if len(own.counts) > MOST_CATEGORIES:
-                log.warning(
-                    "Column %r has %s categories: only the %d most frequent ones are kept. If they "
-                    "are names or ids, leave the column out.",
-                    name,
-                    f"{len(own.counts):,}",
-                    MOST_CATEGORIES,
-                )
+        self._say_if_many({name: len(own.counts) for name, own in texts.items()})
         means = {name: own.total / max(own.known, 1) for name, own in numbers.items()}
         shifted = tuple(
             name
@@ -220,6 +213,22 @@ class Statistics:
             },
             "dates": dates,
         }
+
+    def _say_if_many(self, sizes: dict[str, int]) -> None:
+        """Log which columns have more categories than are kept."""
+        many = {name: n for name, n in sizes.items() if n > MOST_CATEGORIES}
+        if not many:
+            return
+        have = (
+            f"{'Column' if not k else 'column'} {name!r} has {n:,} categories"
+            for k, (name, n) in enumerate(many.items())
+        )
+        form = "%s: only the %d most frequent ones are kept. If they are names or ids, leave the "
+        form += "column out" if len(many) == 1 else "columns out"
+        words: list[Any] = [", ".join(have), MOST_CATEGORIES]
+        if not isinstance(self.remedy, str):  # of a table that is read
+            form, words = f"{form} (%s)", [*words, Option("columns", "[…]", comma_list(many))]
+        log.warning(f"{form}.", *words)
 
     def _dates(self) -> dict[str, str]:
         """Turn columns of texts into columns of dates, if they are; return how to read them."""

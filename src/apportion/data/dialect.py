@@ -160,7 +160,7 @@ def find_decimal(columns: Iterable[Sequence[str]], source: str, default: str) ->
     """
     votes, doubtful = Counter[str](), ""
     for cells in columns:
-        signs = Counter(map(decimal_of, cells))
+        signs: Counter[str] = Counter(map(decimal_of, cells))
         votes += Counter({s: 1 for s in ".," if signs[s] > signs[OTHER[s]]})
         if signs["?"] and not signs["."] and not signs[","]:
             doubtful = doubtful or next(c for c in cells if decimal_of(c) == "?")
