@@ -321,7 +321,7 @@ def test_single_shares_are_those_of_the_second_of_two_classes():
 def test_texts_of_numbers_are_numbers():
     written = pd.DataFrame({"no": ["45,2 %", "0,0%"], "yes": ["54,8 %", "100 %"]}, index=[*"ab"])
     bags = Bags.from_rows(None, [*"ab"], written)
-    np.testing.assert_allclose(bags.proportions, [[0.452, 0.548], [0, 1]])
+    np.testing.assert_allclose(bags.proportions, np.array([[0.452, 0.548], [0.0, 1.0]]))
     with pytest.raises(BagError, match="other than numbers"):
         Bags.from_rows(None, [*"ab"], written.replace("0,0%", "0.5%"))
 

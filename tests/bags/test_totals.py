@@ -17,9 +17,8 @@ def kept(*columns, digits=None, sizes=SIZES):
     names = [f"c{j}" for j in range(values.shape[1])]
     table = Table(list(range(len(values))), names, values, digits)
     found = without_totals(table, sizes)
-    np.testing.assert_array_equal(
-        found.values, values[:, [names.index(name) for name in found.classes]]
-    )
+    places = np.array([names.index(str(name)) for name in found.classes])
+    np.testing.assert_array_equal(found.values, values.T[places].T)
     return list(found.classes)
 
 

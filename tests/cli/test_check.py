@@ -259,7 +259,7 @@ def test_several_columns_are_one_option_to_paste(tmp_path):
     many = "--exclude 'id,full name'"
     assert f"Leave such columns out ({constant})" in told
     assert f"leave the columns out ({many})" in told
-    both = "asked on,\"tax, yearly\",id,full name"
+    both = 'asked on,"tax, yearly",id,full name'
     assert "Warning" not in run("check", *files, "--exclude", both).stdout
     odd.assign(vote2=odd["vote"], **{"vote 3": odd["vote"]}).to_csv(tmp_path / "rows.csv")
     refused = run("check", *files, "--exclude", "vote")

@@ -1,5 +1,7 @@
 """A German Excel export through every verb, with one option: `--skip-unplaced`."""
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -67,7 +69,9 @@ def test_check_train_predict_and_report_take_it_as_it_is(write, tmp_path, steps)
 
 def test_both_forms_are_the_same_numbers(tmp_path):
     frame = voters()
-    options = {"bag": "Wahlbezirk", "skip_unplaced": True}
+    options: dict[str, Any] = {"bag": "Wahlbezirk", "skip_unplaced": True}
+    text: Any
+    excel: Any
     text, excel = (
         read_table(rows, proportions=table, **options)
         for rows, table in (write_csv(tmp_path, frame), write_excel(tmp_path, frame))

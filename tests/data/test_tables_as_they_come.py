@@ -3,6 +3,7 @@
 import datetime
 import logging
 import sys
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,13 +13,17 @@ import pytest
 
 from apportion import Bags
 from apportion.bags.columns import Columns
-from apportion.data import pieces
+from apportion.data import images, pieces, signals, tables
 from apportion.data.encoding import encode, learn_columns
-from apportion.data.images import read_images
-from apportion.data.signals import read_signals
-from apportion.data.tables import read_sets, read_table
 from apportion.errors import BagError, DataError
 from tests.data.wards import same, saved, wards
+
+# Whose results are looked into without asking first.
+read_table: Any = tables.read_table
+read_sets: Any = tables.read_sets
+read_images: Any = images.read_images
+read_signals: Any = signals.read_signals
+DAYS: Any = pd.DatetimeIndex(["2024-01-31", "2024-02-01", pd.NaT, "1969-12-31"])
 
 
 @pytest.fixture
@@ -40,7 +45,7 @@ def notes(caplog):
 )
 def test_frames_of_other_libraries_are_read_as_those_of_pandas(make):
     rows, table = wards()
-    options = {"bag": "ward", "label": "sick"}
+    options: dict[str, Any] = {"bag": "ward", "label": "sick"}
     expected = read_table(rows, proportions=table, **options)
     same(read_table(make(rows), proportions=make(table), **options), expected)
 
@@ -52,14 +57,14 @@ def test_a_folder_of_parquet_files_is_one_table(tmp_path, small_pieces):
     for k, begin in enumerate(range(0, 60, 25)):
         rows.iloc[begin : begin + 25].to_parquet(folder / f"part-{k}.parquet", index=False)
     (folder / "_SUCCESS").touch()
-    options = {"bag": "ward", "label": "sick"}
+    options: dict[str, Any] = {"bag": "ward", "label": "sick"}
     expected = read_table(rows, proportions=table, **options)
     same(read_table(folder, proportions=table, **options), expected)
-    tables = tmp_path / "wards"
-    tables.mkdir()
-    table[:2].to_parquet(tables / "a.parquet", index=False)
-    table[2:].to_parquet(tables / "b.parquet", index=False)
-    same(read_table(folder, proportions=tables, **options), expected)
+    folder_of_wards = tmp_path / "wards"
+    folder_of_wards.mkdir()
+    table[:2].to_parquet(folder_of_wards / "a.parquet", index=False)
+    table[2:].to_parquet(folder_of_wards / "b.parquet", index=False)
+    same(read_table(folder, proportions=folder_of_wards, **options), expected)
 
 
 def test_folders_whose_files_disagree_are_refused(tmp_path):
@@ -85,7 +90,7 @@ def test_an_excel_file_has_sheets(tmp_path, notes):
     with pd.ExcelWriter(path) as book:
         rows.to_excel(book, sheet_name="people", index=False)
         table.to_excel(book, sheet_name="wards", index=False)
-    options = {"bag": "ward", "label": "sick"}
+    options: dict[str, Any] = {"bag": "ward", "label": "sick"}
     expected = read_table(rows, proportions=table, **options)
     found = read_table(path, proportions=path, proportions_sheet="wards", **options)
     np.testing.assert_allclose(found.x[0], expected.x[0])
@@ -132,7 +137,7 @@ def test_bags_without_rows_are_left_out_and_counted(tmp_path, form, notes, small
     more = pd.concat(
         [pd.DataFrame({"ward": ["x", "y"], "mild": 1.0, "none": 0, "severe": 0}), table]
     )
-    given = (rows, more)
+    given: Any = (rows, more)
     if form != "frame":
         given = saved(rows, tmp_path / f"rows{form}"), saved(more, tmp_path / f"wards{form}")
     expected = read_sets(rows, bag="ward", proportions=table, validation=0.4, seed=3)
@@ -163,7 +168,7 @@ def test_rows_without_a_known_bag_are_left_out_if_asked(tmp_path, form, notes, s
     odd.loc[[4, 30], ["age", "job"]] = [[1e6, "spy"], [2e6, "king"]]
     given = odd if form == "frame" else saved(odd, tmp_path / f"rows{form}")
     shares = dict(zip(table["ward"], table.drop(columns="ward").to_numpy().tolist(), strict=True))
-    options = {"bag": "ward", "proportions": shares, "label": "sick"}
+    options: dict[str, Any] = {"bag": "ward", "proportions": shares, "label": "sick"}
     options["classes"] = ["mild", "none", "severe"]
     with pytest.raises(DataError) as error:
         read_table(given, **options)
@@ -209,7 +214,7 @@ def test_signals_and_images_take_the_same(tmp_path, notes):
     path = tmp_path / "frames.txt"
     frames.to_csv(path, sep=";", index=False)
     shares = {"ann": {"no": 0.5, "yes": 0.5}, "eve": {"no": 1, "yes": 0}}
-    options = {"bag": "speaker", "proportions": shares, "label": "said"}
+    options: dict[str, Any] = {"bag": "speaker", "proportions": shares, "label": "said"}
     with pytest.raises(DataError, match="has no 'speaker'"):
         read_signals(path, signal="word", **options)
     bags = read_signals(path, signal="word", skip_unplaced=True, **options)
@@ -220,14 +225,13 @@ def test_signals_and_images_take_the_same(tmp_path, notes):
     for name in ("1", "2", "3", "4"):
         Image.new("RGB", (2, 2), "red").save(tmp_path / f"{name}.png")
     files = frames.drop(index=1).assign(file=lambda f: f["word"].astype(str) + ".png")
-    images = read_images(tmp_path, files, skip_unplaced=True, **options)
-    assert (images.ids, images.truth.tolist()) == (("ann",), [1, -1])
+    pictures = read_images(tmp_path, files, skip_unplaced=True, **options)
+    assert (pictures.ids, pictures.truth.tolist()) == (("ann",), [1, -1])
 
 
 # ------------------------------------------------------------------ dates, and columns left out
 
 
-DAYS = pd.to_datetime(["2024-01-31", "2024-02-01", None, "1969-12-31"])
 DATES = [day.date() if day == day else None for day in DAYS]
 AS_DAYS = [19753, 19754, np.nan, -1]
 

@@ -148,7 +148,7 @@ def test_a_column_of_another_type_is_answered_with_the_option_that_leaves_it_out
 
 def test_rows_that_are_no_table_are_refused():
     with pytest.raises(DataError, match="rows are a ndarray"):
-        read_table(np.eye(2), bag="ward")  # type: ignore[arg-type]
+        read_table(np.eye(2), bag="ward")
 
 
 def test_a_file_that_changes_meanwhile_is_refused(tmp_path, monkeypatch, small_pieces):

@@ -210,8 +210,8 @@ class Table:
 
     def with_rows(self, sizes: Ints) -> Table:
         """Return the table without the bags that have no rows; say how many are left out."""
-        kept, empty = np.flatnonzero(sizes), np.flatnonzero(sizes == 0)
-        if not len(kept):
+        kept, empty = np.flatnonzero(sizes).tolist(), np.flatnonzero(sizes == 0).tolist()
+        if not kept:
             raise BagError(
                 f"none of {count(len(empty), 'bag')} of the table has rows.",
                 "The names of bags must be the same in both tables.",
@@ -332,7 +332,7 @@ def _is_beside_shares(frame: Any, column: int) -> bool:
     off, more = (
         [np.abs(these - total).max() / total for total in (1, 100)] for these in (sums, with_it)
     )
-    return min(off) <= 0.02 and min(off) < min(more)
+    return bool(min(off) <= 0.02 and min(off) < min(more))
 
 
 def _as_numbers(rows: Any) -> Floats:
@@ -363,7 +363,7 @@ def _as_written(rows: Any) -> Floats | None:
         return None
     signs = {decimal_of(text) for text in texts}
     decimal = "," if "," in signs else "."
-    found = [
+    found: list[Any] = [
         parse_number(cell, decimal) if isinstance(cell, str) else cell for cell in cells.ravel()
     ]
     if {".", ","} <= signs or (signs >= {"?"} and not signs & {".", ","}) or None in found:

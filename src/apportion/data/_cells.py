@@ -87,7 +87,7 @@ def read_numbers(name: str, cells: pd.Series[Any], rows: Rows) -> NDArray[np.flo
     Those of durations are days.
     """
     if cells.dtype.kind == "m":
-        cells = cells / DAY
+        cells = cells.dt.total_seconds() / 86400
     # Where floats stand below whole numbers, pandas reads "-0" as −0, and otherwise as 0.
     values: NDArray[np.float64] = cells.to_numpy(dtype=np.float64, na_value=np.nan) + 0.0
     outside = np.abs(values) > MOST
@@ -113,8 +113,7 @@ def read_dates(cells: pd.Series[Any], order: str = "") -> NDArray[np.float64] | 
         return np.full(len(cells), np.nan)
     if kind == "dates":
         days = (pd.to_datetime(cells, utc=True) - pd.Timestamp(0, tz="UTC")) / DAY
-        values: NDArray[np.float64] = days.to_numpy(dtype=np.float64, na_value=np.nan)
-        return values
+        return np.asarray(days.to_numpy(dtype=np.float64, na_value=np.nan), np.float64)
     if kind == "numbers":
         return None
     codes, texts = read_texts(cells)

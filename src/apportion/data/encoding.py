@@ -277,7 +277,7 @@ def _find(columns: Columns, frame: pd.DataFrame) -> dict[str, int]:
 
 
 def _not_dates(name: str, cells: pd.Series[Any], rows: Rows, order: str) -> DataError:
-    known = np.flatnonzero(cells.notna())
+    known = np.flatnonzero(cells.notna()).tolist()
     at = next((k for k in known if read_dates(cells.iloc[[k]], order) is None), 0)
     read = f" ({order})" if order else ""
     return DataError(
