@@ -205,21 +205,29 @@ def _from_labels(ids: Any, y: Any, classes: Sequence[Hashable] | None) -> Bags:
 def _from_table(
     ids: NDArray[Any], proportions: Any, classes: Sequence[Hashable] | None, truth: Any
 ) -> Bags:
-    if classes is None:  # in the order in which scikit-learn has classes
-        classes = _sorted_classes(proportions)
-    if not isinstance(proportions, pd.DataFrame | Mapping):
+    if not isinstance(proportions, pd.Series | Mapping) and not hasattr(proportions, "columns"):
         _check_array(proportions, ids)
-    table = Table.read(proportions, classes, ids[:1].tolist())
+    table = _in_order(proportions, classes, list(dict.fromkeys(ids.tolist())))
     rescale = ("rescale the table: P.div(P.sum(axis=1), axis=0) for a DataFrame P",)
-    return in_known_bags(ids, table, truth=truth, rescale=rescale)
+    bags = in_known_bags(ids, table, truth=truth, rescale=rescale)
+    if classes is not None and len(bags.classes) != len(classes):
+        Table.read(proportions, classes, ids[:1].tolist())  # which says what is wrong
+    return bags
 
 
-def _sorted_classes(table: Any) -> list[Any] | None:
-    """Return the classes that a table names, sorted."""
-    if isinstance(table, pd.DataFrame):
-        return sorted_names(table.columns)
-    first = next(iter(table.values()), None) if isinstance(table, Mapping) else None
-    return sorted_names(first.keys()) if first is not None and hasattr(first, "keys") else None
+def _in_order(proportions: Any, classes: Sequence[Hashable] | None, keys: list[Any]) -> Table:
+    """Read a table, with its classes sorted as scikit-learn has them, or in a known order.
+
+    Columns that are none of known classes, as totals are not, come last.
+    """
+    table = Table.read(proportions, None, keys)
+    first = sorted_names(table.classes) if classes is None else list(classes)
+    places = Register(table.classes).places(first).tolist()
+    if min(places, default=0) < 0:  # a table without names
+        return Table.read(proportions, classes, keys)
+    others = [place for place in range(len(table.classes)) if place not in places]
+    names = [*first, *(table.classes[place] for place in others)]
+    return replace(table, classes=names, values=table.values[:, places + others])
 
 
 def _check_array(proportions: Any, ids: NDArray[Any]) -> None:
