@@ -168,7 +168,6 @@ TRIED: dict[str, st.SearchStrategy[Any]] = {
     "clip_norm": st.none() | st.integers(1, 100) | st.floats(1e-6, 1e6),
     "schedule": st.sampled_from(["constant", "cosine"]),
     "warmup": st.floats(0, 0.999),
-    "clip_norm": st.none() | st.floats(1e-300, 1e5),
     "patience": st.none() | st.integers(1, 100),
     "augment": st.lists(st.sampled_from(["crop", "flip", "noise"])).map(tuple),
     "seed": st.integers(0, 2**63 - 1),

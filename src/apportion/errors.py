@@ -8,6 +8,8 @@ An error names the thing, the number and the remedy. Where the remedy is an opti
 from __future__ import annotations
 
 import difflib
+import re
+import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -20,6 +22,7 @@ __all__ = [
     "Option",
     "RunError",
     "and_more",
+    "comma_list",
     "count",
     "listing",
     "must_be",
@@ -36,6 +39,8 @@ class Option:
     >>> force, size = Option("force"), Option("size", "(64, 48)", "64x48")
     >>> print(force, force.flag, size, size.flag)
     force=True --force size=(64, 48) --size 64x48
+    >>> print(Option("exclude", flag_value="id,asked on").flag)
+    --exclude 'id,asked on'
     """
 
     name: str
@@ -44,8 +49,11 @@ class Option:
 
     @property
     def flag(self) -> str:
-        """The option at the command line."""
-        return f"--{self.name.replace('_', '-')} {self.flag_value}".rstrip()
+        """The option at the command line, in quotes where the shell needs them."""
+        value = self.flag_value
+        if re.search(r"[\s$&|<>()*?\\`!#\"~;]", value) and not value.startswith("'"):
+            value = shlex.quote(value)
+        return f"--{self.name.replace('_', '-')} {value}".rstrip()
 
     def __str__(self) -> str:
         return f"{self.name}={self.value}"
@@ -164,6 +172,17 @@ def listing(names: Iterable[object], separator: str = ", ", most: int = 8) -> st
     texts = [str(name) for name in names]
     more = [f"… ({len(texts) - most:,} more)"] if len(texts) > most else []
     return separator.join(texts[:most] + more)
+
+
+def comma_list(names: Iterable[str]) -> str:
+    """Join names by commas, as options at the command line take them.
+
+    Examples
+    --------
+    >>> comma_list(["id", "income, yearly"])
+    'id,"income, yearly"'
+    """
+    return ",".join(f'"{name}"' if "," in name else name for name in names)
 
 
 def and_more(n: int) -> str:

@@ -72,11 +72,13 @@ def proportion_error(given: Any, predicted: Any) -> float:
 
 
 def accuracy(labels: Any, truth: Any) -> float:
-    """Return the share of labels (N,) that equal the truth.
+    """Return the share of labels (N,) that equal the truth, where it is known: not negative.
 
     Examples
     --------
     >>> accuracy(np.array([0, 1, 1, 2]), np.array([0, 1, 2, 2]))
     0.75
+    >>> accuracy(np.array([0, 1, 1, 2]), np.array([0, -1, 2, -1]))
+    0.5
     """
-    return int((labels == truth).sum()) / len(labels)
+    return int((labels == truth).sum()) / int((truth >= 0).sum())

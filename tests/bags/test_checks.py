@@ -97,7 +97,7 @@ def test_fields_that_agree_are_taken():
         ("ids", ("a", "a"), "bag 'a' occurs 2 times"),
         ("ids", (), "0 bags and 2 classes"),
         ("truth", np.array([0, 1, 0, 2]), "truth runs from 0 to 2, but there are 2 classes"),
-        ("truth", np.array([0, 1, 0, -1]), "truth runs from -1 to 1"),
+        ("truth", np.array([0, 1, 0, -2]), "truth runs from -2 to 1"),
         ("truth", np.array([0, 1, 0]), r"truth must be of shape \(4,\)"),
     ],
 )

@@ -68,6 +68,7 @@ FIELDS: dict[str, Any] = {
     "gaps": [],
     "categories": {"job": ["cook"]},
     "left_out": {},
+    "dates": {},
 }
 
 
@@ -80,6 +81,8 @@ FIELDS: dict[str, Any] = {
         ({"means": {"age": "old"}}, "not saved columns: ValueError"),
         ({"means": [40.0]}, "not saved columns: AttributeError"),
         ({"gaps": None}, "not saved columns: TypeError"),
+        ({"dates": {"job": ""}}, "column 'job' of dates"),
+        ({"dates": {"age": "year first"}}, "column 'age' of dates is 'year first'"),
     ],
 )
 def test_fields_that_are_no_columns_are_refused(change, message):

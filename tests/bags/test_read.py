@@ -4,6 +4,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 import torch
 from hypothesis import given
@@ -145,13 +147,14 @@ def test_x_is_never_copied(tmp_path):
     ("change", "message"),
     [
         ({"proportions": {"a": TABLE["a"]}}, r"(?s)bag 'b' \(4 rows\) is unknown.*'a'.*Add it to"),
-        ({"proportions": {**TABLE, "c": [1, 0, 0]}}, "bag 'c' has 0 instances"),
+        ({"proportions": {"c": [1, 0, 0]}, "skip_unplaced": True}, "none of 6 rows is in a known"),
         ({"proportions": pd.concat([FRAME, FRAME[:1]])}, "bag 'a' occurs 2 times"),
         ({"proportions": {**TABLE, "b": [0.5, 0.5]}}, r"bag 'b' has values for 2 classes"),
         ({"proportions": {"a": {0: 0.5, 1: 0.5}, "b": {0: 1}}}, r"bag 'b' .* 1 class \(0\), but"),
         ({"proportions": {"a": {0: 0.5, 1: 0.5}, "b": [0, 1, 0]}}, "bag 'b' has values for 3 cl"),
-        ({"proportions": FRAME.reset_index()}, "other than numbers.*\n.*set_index"),
-        ({"proportions": {"a": 0.5, "b": 0.5}}, r"the table is of shape \(2,\)"),
+        ({"proportions": FRAME.assign(x="y")}, "other than numbers.*\n.*set_index"),
+        ({"proportions": {"a": 0.5, "b": 101}}, "bag 'b' has the share 101"),
+        ({"proportions": {"a": 0.5, "b": -0.1}}, r"bag 'b' has the share -0\.1"),
         ({"proportions": FRAME[[]]}, r"the table is of shape \(2, 0\)"),
         ({"proportions": {}}, r"the table is of shape \(0,\)"),
         ({"proportions": None}, "neither proportions nor truth"),
@@ -163,10 +166,13 @@ def test_x_is_never_copied(tmp_path):
         ({"proportions": FRAME.set_axis(["p", "q", "p"], axis=1)}, "class 'p' occurs 2 times"),
         ({"truth": [0, 1, 2, 0, 7, 7]}, r"label 7 \(2 rows\) is unknown\.\n  known: 0, 1, 2"),
         ({"truth": [0, 1, 2]}, r"6 rows, but the labels are of shape \(3,\)"),
-        ({"truth": [0, 1, 2, None, 0, 0]}, "label of 1 row is missing; row 3"),
+        (
+            {"truth": [0, 1, 2, None, 0, 0], "proportions": None},
+            r"label of 1 row is missing, the first of them in bag 'a'",
+        ),
         ({"bag": BAG[:5]}, r"6 rows, but the bag ids are of shape \(5,\)"),
         ({"bag": np.zeros((6, 1))}, r"of shape \(6, 1\)"),
-        ({"bag": [*BAG[:4], None, np.nan]}, r"(?s)bag id of 2 rows is missing; row 4.*leave these"),
+        ({"bag": [*BAG[:4], None, np.nan]}, r"(?s)of 2 rows is missing; row 4.*skip_unplaced"),
         ({"bag": np.array([0, 1, np.nan, 0, 1, np.nan])}, "of 2 rows is missing; row 2"),
         ({"bag": pd.array([0, 1, None, 0, 1, 1], dtype="Int64")}, "of 1 row is missing; row 2"),
         ({"bag": [*BAG[:5], pd.NA]}, "of 1 row is missing; row 5"),
@@ -226,8 +232,7 @@ def test_from_members_takes_an_array_of_equal_bags():
         ({"a": [0.5], "b": [1]}, "rows of bag 'a' .* float64"),
         ({"a": [[0]], "b": [1]}, r"rows of bag 'a' are of shape \(1, 1\)"),
         ({"a": [0], "b": [1], "c": [2, 3]}, r"bag 'c' \(2 rows\) is unknown"),
-        ({"a": [0]}, "bag 'b' has 0 instances"),
-        ({}, "bag 'a' has 0 instances"),
+        ({}, "none of 2 bags of the table has rows"),
     ],
 )
 @pytest.mark.parametrize("labels", [None, [0] * 6])
@@ -258,3 +263,112 @@ def test_names_are_numbered_as_they_appear(values, few, monkeypatch):
     assert [names[code] for code in codes] == list(values)
     with pytest.raises(BagError, match="the bag id of 2 rows is missing; row 1 is the first"):
         read.factorize(["a", None, np.nan], "bag id", 3)
+
+
+# ------------------------------------------------------------- tables in the forms that there are
+
+
+NUMBERS = pd.DataFrame({"no": [0.25, 0.5, 1.0], "yes": [0.75, 0.5, 0.0]})
+ROWS = [2, 0, 1, 1, 0, 2, 2]
+
+
+@pytest.mark.parametrize("ids", [["a", "b", "c"], [7, 8, 9], [0, 1, 2], ["0", "1", "2"], [2, 0, 1]])
+@pytest.mark.parametrize("scale", [1, 100])
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_the_bags_may_be_a_column(ids, scale, place):
+    """Of frames without an index always, of those of pandas unless they are in it."""
+    frame = NUMBERS * scale
+    frame.insert(place, "ward", ids)
+    bag = [ids[k] for k in ROWS]
+    expected = Bags.from_rows(None, bag, (NUMBERS * scale).set_axis(ids))
+    for table in (
+        frame,
+        frame.set_index("ward"),
+        pl.from_pandas(frame),
+        pa.Table.from_pandas(frame),
+    ):
+        found = Bags.from_rows(None, bag, table)
+        assert (found.ids, found.classes) == (expected.ids, ("no", "yes"))
+        np.testing.assert_array_equal(found.proportions, expected.proportions)
+        ordered = read.Table.read(table, ["yes", "no"], bag[:1])
+        assert list(ordered.ids) == ids
+        np.testing.assert_array_equal(ordered.values, NUMBERS[["yes", "no"]] * scale)
+
+
+def test_counts_by_position_are_not_taken_for_bags():
+    counts = pd.DataFrame({"no": [0, 1, 2], "yes": [2, 1, 0]})
+    found = Bags.from_rows(None, [0, 0, 1, 1, 2, 2], counts, counts=True)
+    assert (found.ids, found.counts.tolist()) == ((0, 1, 2), counts.to_numpy().tolist())
+    percents = pd.DataFrame({"a": [0, 1], "b": [40, 49], "c": [60, 50]})
+    assert Bags.from_rows(None, [0, 1], percents).classes == ("a", "b", "c")
+
+
+def test_a_frame_without_a_column_of_bags_is_refused():
+    for table in (pl.from_pandas(NUMBERS), pa.Table.from_pandas(NUMBERS)):
+        with pytest.raises(BagError, match="no column of the table of proportions has the bag 'x'"):
+            Bags.from_rows(None, ["x", "x"], table)
+
+
+def test_single_shares_are_those_of_the_second_of_two_classes():
+    shares = {"b": 0.25, "a": 1}
+    for table in (shares, pd.Series(shares), {k: 100 * v for k, v in shares.items()}):
+        bags = Bags.from_rows(None, [*"aabbbb"], table)
+        assert (bags.ids, bags.classes) == (("b", "a"), (0, 1))
+        assert bags.counts.tolist() == [[3, 1], [0, 2]]
+        assert Bags.from_rows(None, [*"ab"], table, classes=["no", "yes"]).classes == ("no", "yes")
+
+
+def test_texts_of_numbers_are_numbers():
+    written = pd.DataFrame({"no": ["45,2 %", "0,0%"], "yes": ["54,8 %", "100 %"]}, index=[*"ab"])
+    bags = Bags.from_rows(None, [*"ab"], written)
+    np.testing.assert_allclose(bags.proportions, np.array([[0.452, 0.548], [0.0, 1.0]]))
+    with pytest.raises(BagError, match="other than numbers"):
+        Bags.from_rows(None, [*"ab"], written.replace("0,0%", "0.5%"))
+
+
+def test_bags_without_rows_are_left_out(caplog):
+    caplog.set_level("INFO", "apportion.reading")
+    more = {"x": [0.5, 0.5, 0], **TABLE, "y": [0.1, 0.1, 0.8]}
+    bags, expected = Bags.from_rows(X, BAG, more), Bags.from_rows(X, BAG, TABLE)
+    for name in ("ids", "index", "offsets", "proportions", "counts"):
+        np.testing.assert_array_equal(getattr(bags, name), getattr(expected, name))
+    assert caplog.messages == ["2 bags of the table without rows: left out ('x', 'y')."]
+    assert Bags.from_members(X, {"b": [1, 2, 3, 4]}, TABLE).ids == ("b",)
+
+
+def test_rows_in_no_known_bag_are_left_out_if_asked(caplog):
+    caplog.set_level("INFO", "apportion.reading")
+    x, bag = np.arange(9), [None, *BAG, "elsewhere", np.nan]
+    bags = Bags.from_rows(x, bag, TABLE, skip_unplaced=True)
+    expected = Bags.from_rows(X, BAG, TABLE)
+    assert bags.n_rows == 9
+    np.testing.assert_array_equal(bags.index, expected.index + 1)
+    assert caplog.messages == ["3 rows in no known bag: left out."]
+    with pytest.raises(BagError, match=r"bag 'elsewhere' \(1 row\) is unknown") as error:
+        Bags.from_rows(x, [*BAG, "elsewhere", "a", "b"], TABLE)
+    assert error.value.names("skip_unplaced")
+
+
+def test_the_truth_may_be_unknown_for_some_rows(caplog):
+    caplog.set_level("INFO", "apportion.reading")
+    for missing in (None, np.nan, pd.NA):
+        caplog.clear()
+        bags = Bags.from_rows(X, BAG, TABLE, truth=[0, missing, 2, 1, missing, missing])
+        assert bags.truth is not None
+        assert dict(zip(bags.index, bags.truth, strict=True)) == {
+            0: 0,
+            1: -1,
+            2: 2,
+            3: 1,
+            4: -1,
+            5: -1,
+        }
+        assert caplog.messages == [
+            "The truth is known for 3 of 6 instances: accuracies are over these alone."
+        ]
+    assert bags[[0]].truth is not None
+    nothing = Bags.from_rows(X, BAG, TABLE, truth=[missing] * 6)
+    assert nothing.truth is None
+    only_b = Bags.from_rows(X, BAG, TABLE, truth=[0 if b == "b" else None for b in BAG])
+    assert only_b[[0]].truth is None
+    assert only_b[[1]].truth is not None

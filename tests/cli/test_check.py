@@ -121,7 +121,7 @@ def test_the_truth_is_noticed_as_numbers_and_with_gaps(tmp_path):
 
 def test_columns_of_the_proportions_that_are_no_classes(tmp_path):
     files = write(tmp_path)
-    table = proportions_of(voters()).assign(population=1000)
+    table = proportions_of(voters()).assign(population=1000, code="x")
     table.insert(1, "split", ["valid"] * 5 + ["train"] * 15)
     table.to_csv(tmp_path / "wards.csv", index=False)
     assert run("check", *files, "--exclude", "id").exit_code == 1
@@ -134,26 +134,31 @@ def test_columns_of_the_proportions_that_are_no_classes(tmp_path):
     assert "Did you mean 'yes'?" in result.stderr
 
 
-def test_a_column_of_totals_is_doubted(tmp_path):
+def test_a_column_of_totals_is_left_out_or_doubted(tmp_path):
     frame = voters()
     counts = pd.crosstab(frame["ward"], frame["vote"]).reset_index()
     files = write(tmp_path)
     counts.assign(all=20).to_csv(tmp_path / "wards.csv", index=False)
-    result = run("check", *files, "--exclude", "id", "--counts", "--normalize")
+    result = run("check", *files, "--exclude", "id", "--counts")
     assert result.exit_code == 0, result.output
+    assert "Column 'all' is the total of the bags, not of a class, and left out" in result.stdout
+    halves = proportions_of(frame)
+    halves[["no", "yes"]] /= 2
+    halves.assign(all=0.5).to_csv(tmp_path / "wards.csv", index=False)
+    result = run("check", *files, "--exclude", "id")
     assert "class 'all' is half of every bag" in result.stdout
     assert "--classes" in result.stdout
 
 
-def test_a_column_of_dates_is_answered_with_the_option_that_leaves_it_out(tmp_path):
+def test_a_column_of_lists_is_answered_with_the_option_that_leaves_it_out(tmp_path):
     _, *files = write(tmp_path)
-    rows = voters().drop(columns="vote").assign(day=pd.Timestamp("2026-11-16"))
+    rows = voters().drop(columns="vote").assign(tags=[[1]] * 400)
     rows.to_parquet(tmp_path / "rows.parquet")
     result = run("check", tmp_path / "rows.parquet", *files)
     assert result.exit_code == 1
-    assert "column 'day' is of type datetime64" in result.stderr
+    assert "column 'tags' is of type object" in result.stderr
     assert "leave it out with --exclude" in result.stderr
-    assert run("check", tmp_path / "rows.parquet", *files, "--exclude", "day").exit_code == 0
+    assert run("check", tmp_path / "rows.parquet", *files, "--exclude", "tags").exit_code == 0
 
 
 def test_a_bag_without_a_split_is_named(tmp_path):
@@ -165,13 +170,16 @@ def test_a_bag_without_a_split_is_named(tmp_path):
     assert "bag 12 has no split" in result.stderr
 
 
-def test_semicolons_in_the_proportions_are_noticed(tmp_path):
+def test_each_table_has_a_format_of_its_own(tmp_path):
     files = write(tmp_path)
+    plain = run("check", *files, "--exclude", "id").stdout
     table = proportions_of(voters())
     table.to_csv(tmp_path / "wards.csv", index=False, sep=";", decimal=",")
-    result = run("check", *files)
-    assert result.exit_code == 1
-    assert "separated by semicolons" in result.stderr
+    result = run("check", *files, "--exclude", "id")
+    assert result.exit_code == 0, result.output
+    said = "wards.csv: cells separated by semicolons, numbers with decimal commas."
+    assert said in result.stdout
+    assert result.stdout.partition("20 bags")[2] == plain.partition("20 bags")[2]
 
 
 def test_a_column_of_text_in_the_proportions_is_answered_with_classes(tmp_path):
@@ -220,7 +228,7 @@ def test_columns_that_are_constant_within_bags(tmp_path):
     assert result.exit_code == 0, result.output
     told = " ".join(result.stdout.split())
     assert "Warning: Column 'region' is constant within every bag of two or more rows" in told
-    assert "Leave such columns out (--exclude NAME)." in told
+    assert "Leave such columns out (--exclude region)." in told
     assert "Column 'share' is the bag's own proportions, and left out." in told
     assert "Pass --keep share to learn from it." in told
     assert "2 numeric: age (with gaps), region" in told
@@ -239,3 +247,21 @@ def test_bags_that_are_alike_are_not_called_right(tmp_path):
     assert result.exit_code == 0, result.output
     assert result.stdout.count("nearly identical") == 1
     assert "\nApart from these warnings, nothing is wrong" in result.stdout
+
+
+def test_several_columns_are_one_option_to_paste(tmp_path):
+    frame = voters()
+    ward = frame["ward"] % 4
+    odd = frame.assign(**{"asked on": ward, "tax, yearly": ward * 2, "full name": frame["id"]})
+    files = write(tmp_path, odd)
+    told = " ".join(run("check", *files).stdout.split())
+    constant = "--exclude 'asked on,\"tax, yearly\"'"
+    many = "--exclude 'id,full name'"
+    assert f"Leave such columns out ({constant})" in told
+    assert f"leave the columns out ({many})" in told
+    both = 'asked on,"tax, yearly",id,full name'
+    assert "Warning" not in run("check", *files, "--exclude", both).stdout
+    odd.assign(vote2=odd["vote"], **{"vote 3": odd["vote"]}).to_csv(tmp_path / "rows.csv")
+    refused = run("check", *files, "--exclude", "vote")
+    assert "so do 'vote 3'" in refused.stderr
+    assert "--exclude 'vote2,vote 3'" in refused.stderr

@@ -91,7 +91,7 @@ def test_probabilities_of_another_population(trained):
     assert found["label"].tolist() == ["yes" if o > 1 else "no" for o in odds]
 
 
-def test_shares_that_are_rounded_need_no_option_and_percents_do(trained, tmp_path):
+def test_rounded_shares_and_percentages_need_no_option(trained, tmp_path):
     table = pd.read_csv(trained / "wards.csv").round(1)
     table.loc[0, ["no", "yes"]] = 0.7, 0.2
     table.to_csv(tmp_path / "rough.csv", index=False)
@@ -100,9 +100,14 @@ def test_shares_that_are_rounded_need_no_option_and_percents_do(trained, tmp_pat
     (tmp_path / "p.csv").unlink()
     table[["no", "yes"]] = 100 * pd.read_csv(trained / "wards.csv")[["no", "yes"]].round(3)
     table.to_csv(tmp_path / "rough.csv", index=False)
+    assert run(*arguments, "--proportions", tmp_path / "rough.csv").exit_code == 0
+    (tmp_path / "p.csv").unlink()
+    table[["no", "yes"]] *= 7
+    table.to_csv(tmp_path / "rough.csv", index=False)
     result = run(*arguments, "--proportions", tmp_path / "rough.csv")
     assert result.exit_code == 1
     assert "--normalize" in result.stderr
+    assert "--counts" not in result.stderr
     assert run(*arguments, "--proportions", tmp_path / "rough.csv", "--normalize").exit_code == 0
 
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from apportion.cli.terminal import interruptible, log_shown, warnings_kept
+from apportion.cli.terminal import interruptible, log_kept, log_shown
 from apportion.errors import Option
 
 LOG = logging.getLogger("apportion")
@@ -86,8 +86,26 @@ def test_options_in_the_log_are_flags_here_and_stay_options_elsewhere(monkeypatc
     screen = Screen(terminal=True)
     monkeypatch.setattr(sys, "stderr", screen)
     keep, columns = Option("keep", "['a b']", "a b"), Option("columns", "[…]", "NAME")
-    with log_shown(), warnings_kept() as kept:
+    with log_shown(), log_kept() as kept:
         LOG.warning("Pass %s or %s; %d %%.", keep, columns, 5)
-    assert screen.getvalue() == "Pass --keep a b or --exclude NAME; 5 %.\n"
-    assert kept == [screen.getvalue().rstrip()]
+    assert screen.getvalue() == "Pass --keep 'a b' or --exclude NAME; 5 %.\n"
+    assert kept == ([screen.getvalue().rstrip()], [])
     assert caplog.messages == ["Pass keep=['a b'] or columns=[…]; 5 %."]
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_notes_on_how_files_were_read_are_always_shown(monkeypatch, terminal):
+    screen = Screen(terminal=terminal)
+    monkeypatch.setattr(sys, "stderr", screen)
+    notes = logging.getLogger("apportion.reading")
+    with log_shown(), log_kept() as kept:
+        notes.info("read as percentages")
+        LOG.info("reading")
+    assert screen.getvalue() == "read as percentages\n" + ("" if terminal else "reading\n")
+    assert kept == ([], ["read as percentages"])
+    with log_shown(notes_alone=True):
+        notes.info("again")
+        LOG.info("reading")
+    assert screen.getvalue().endswith("again\n")
+    notes.info("not shown")
+    assert "not shown" not in screen.getvalue()

@@ -167,7 +167,7 @@ def test_tables_leave_out_proportions_and_warn_of_the_others_once(tmp_path, capl
         read: Any = getattr(tables, name)
         bags = read(given, **options, store=store)
         bags = bags if name == "read_table" else bags["train"]
-        assert bags.columns.names == ("age", "sex", "everywhere", "region", "tax")
+        assert bags.columns.names == ("age", "sex", "region", "tax")
         assert np.array_equal(np.load(store / "numbers.npy"), bags.parts[0])
         plain = read_table(frame.drop(columns="share"), **options, keep=["region", "tax"])
         for part, own in zip(bags.parts, plain.parts, strict=True):

@@ -95,15 +95,13 @@ def test_a_gap_that_comes_later_is_filled_but_not_marked():
     assert only_numbers(encode(columns, pd.DataFrame({"a": [None, 5.0]}))).tolist() == [[3], [5]]
 
 
-def test_a_column_without_values_says_only_that():
+def test_a_column_without_values_is_left_out():
     frame = pd.DataFrame(
         {"a": [1.0, 2.0], "none": [None, None], "text": pd.array([None] * 2, "string")}
     )
     columns = learn_columns(frame)
-    assert columns.categories == {"text": ()}
-    numbers, codes = encode(columns, frame)
-    assert numbers.tolist() == [[1, 0, 1], [2, 0, 1]]
-    assert codes.tolist() == [[0], [0]]
+    assert columns.names == ("a",)
+    assert only_numbers(encode(columns, frame)).tolist() == [[1], [2]]
 
 
 def test_means_are_summed_in_double_precision():
@@ -220,7 +218,9 @@ def test_pieces_teach_what_the_whole_does(rows, data):
     ends = [0, *cuts, len(rows)]
     pieces = [frame.iloc[a:b] for a, b in pairwise(ends)]
     whole, learned = learn_columns(frame), learn_columns(iter(pieces))
-    if frame["t"].notna().any():  # otherwise nothing says that it is text
+    varies = {name: frame[name].nunique(dropna=False) > 1 for name in frame}
+    assert learned.names == tuple(n for n in frame if varies[n] or not any(varies.values()))
+    if frame["t"].notna().any() and "t" in learned.names:  # otherwise nothing says it is text
         assert list(learned.categorical) == ["t"]
         counts = frame["t"].value_counts()
         assert [counts[text] for text in learned.categories["t"]] == sorted(counts, reverse=True)
@@ -230,9 +230,11 @@ def test_pieces_teach_what_the_whole_does(rows, data):
     known = [row[0] for row in rows if row[0] is not None]
     mean = np.float32(sum(known) / len(known)) if known else 0
     filled = [mean if row[0] is None else row[0] for row in rows]
-    assert numbers[:, learned.numeric.index("x")].tolist() == filled
-    assert numbers[:, learned.numeric.index("n")].tolist() == [row[2] for row in rows]
-    if len(known) < len(rows):
+    expected = {"x": filled, "n": [row[2] for row in rows]}
+    for name in learned.numeric:
+        if name != "t":
+            assert numbers[:, learned.numeric.index(name)].tolist() == expected[name]
+    if len(known) < len(rows) and "x" in learned.numeric:
         at = len(learned.numeric) + learned.gaps.index("x")
         assert numbers[:, at].tolist() == [row[0] is None for row in rows]
     if codes is not None:
@@ -312,15 +314,13 @@ def test_names_are_text():
 @pytest.mark.parametrize(
     ("values", "named"),
     [
-        (pd.to_datetime(["2020-01-01"] * 2), "datetime64"),
-        (pd.to_timedelta([1, 2]), "timedelta64"),
         ([[1], [2]], "mixed"),
         ([{}, 1], "mixed"),
         (["a", 1], "mixed"),
         ([1j, 2j], "complex"),
         ([b"a", b"b"], "bytes"),
         ([decimal.Decimal(1)] * 2, "decimal"),
-        ([datetime.date(2020, 1, 1)] * 2, "date"),
+        ([datetime.time(1)] * 2, "time"),
         (pd.Series([[1], [2]], dtype=pd.ArrowDtype(pa.list_(pa.int8()))), "list"),
         (pd.Series(pd.period_range("2020", periods=2)), "period"),
     ],
@@ -466,6 +466,7 @@ def test_few_rows_are_encoded_to_the_bit_as_many(extra):
 
 def test_rows_of_an_array_are_encoded_as_those_of_a_frame():
     frame = of_all_types(4 * FEW).drop(columns=["whole"])
+    frame = frame[list(learn_columns(frame).names)]
     columns, values = learn_columns(frame), frame.to_numpy(dtype=np.float64)
     whole = encode(columns, frame)
     for rows in (slice(0, 1), slice(5, 5 + FEW), slice(None)):
@@ -477,6 +478,7 @@ def test_rows_of_an_array_are_encoded_as_those_of_a_frame():
 @pytest.mark.parametrize("value", [np.inf, -np.inf, 1e39])
 def test_what_is_outside_is_named_in_one_row_as_in_many(value):
     frame = of_all_types(4 * FEW).drop(columns=["flag"])
+    frame = frame[list(learn_columns(frame).names)]
     columns = learn_columns(frame)
     frame.loc[0, "gaps"] = value
     message = rf"column 'gaps' is {re.escape(f'{value:g}')} in row 0 \(rows are counted from 0\)"

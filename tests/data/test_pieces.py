@@ -85,8 +85,10 @@ def test_a_line_with_too_many_cells_is_named_as_editors_count(tmp_path, lines, l
 
 
 def test_formats_that_are_not_read_are_refused_for_python_and_the_command_line(tmp_path):
-    with pytest.raises(DataError, match=r"rows\.tsv is neither .csv nor .parquet") as error:
-        open_pieces(tmp_path / "rows.tsv")
+    with pytest.raises(
+        DataError, match=r"rows\.ods is none of \.csv, .*\.xlsx by its name"
+    ) as error:
+        open_pieces(tmp_path / "rows.ods")
     assert "--" not in str(error.value)
     assert "command line" not in str(error.value)
 

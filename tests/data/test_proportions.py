@@ -2,10 +2,13 @@
 
 import numpy as np
 import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from apportion.data.dialect import TableFormat
 from apportion.data.pieces import open_pieces
 from apportion.data.proportions import read_proportions
 from apportion.errors import DataError
@@ -123,7 +126,7 @@ def test_the_split_is_no_class_in_either_form():
         (long({**VALUES, (None, "yes"): 1.0}), {}, "row 4 .* has no bag"),
         (pd.DataFrame({"bag": ["a", "b", "a"], "yes": 0.5, "no": 0.5}), {}, "bag 'a' occurs mor"),
         (pd.DataFrame({"bag": ["a"], "yes": ["half"]}), {}, "'yes' of bag 'a' is 'half'"),
-        (pd.DataFrame({"bag": ["a", "b"], "yes": ["1", "1,5"]}), {}, "of bag 'b' is '1,5'"),
+        (pd.DataFrame({"bag": ["a", "b"], "yes": ["0.5", "1,5"]}), {}, "of bag '.' is '.[.,]5'"),
         (pd.DataFrame({"bag": ["a"], "yes": [[1]]}), {}, r"'yes' of bag 'a' is \[1\]"),
         (pd.DataFrame({"bag": ["a"]}), {}, "0 classes beside the bags"),
         (pd.DataFrame({"bag": [], "yes": []}), {}, "0 bags"),
@@ -177,14 +180,73 @@ def test_a_wide_table_with_bags_named_twice_is_never_read_as_a_long_one(
         read(given)
 
 
-@pytest.mark.parametrize("lines", ["ward;no;yes\n0;0.5;0.5\n", "ward;no;yes\n0;0,5;0,5\n"])
-def test_semicolons_are_recognised_as_in_rows(tmp_path, lines):
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "ward;no;yes\n0;0.2;0.8\n",
+        "ward;no;yes\n0;0,2;0,8\n",
+        "ward\tno\tyes\n0\t,2\t,8\n",
+        "ward|no|yes\n0|.2|.8\n",
+        'ward,no,yes\n0,"0,2","0,8"\n',
+        "sep=;\nward;no;yes\n0;0,2;0,8\n",
+    ],
+)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
+def test_the_format_of_a_table_is_recognised_as_that_of_rows(tmp_path, lines, encoding):
     path = tmp_path / "wards.csv"
-    path.write_text(lines)
-    said = r"wards\.csv has one column, 'ward;no;yes': .* semicolons\.\n  Save it with commas"
-    for read_file in (lambda: read_proportions(path, "ward"), lambda: open_pieces(path)):
-        with pytest.raises(DataError, match=said):
-            read_file()
+    path.write_text(lines.replace("yes", "größer"), encoding=encoding)
+    table = read_proportions(path, "ward")
+    assert (table.ids, list(table.classes)) == ([0], ["no", "größer"])
+    assert table.values.tolist() == [[0.2, 0.8]]
+    assert table.digits == 1
+    ((_, frame),) = open_pieces(path).read(["ward", "no", "größer"])
+    assert frame.to_numpy().tolist() == [[0, 0.2, 0.8]]
+
+
+def test_percent_signs_and_thousands_are_read(tmp_path):
+    path = tmp_path / "wards.csv"
+    path.write_text("bag;yes;no\na;45,2 %;54,8%\nb;0%;100 %\n")
+    table = read(path)
+    assert table.values.tolist() == [[45.2, 54.8], [0, 100]]
+    assert table.digits == 1
+    path.write_text("bag;yes;no\na;1.234;2.000,0\nb;1.234.567;12\n")
+    assert read(path).values.tolist() == [[1234, 2000], [1234567, 12]]
+
+
+def test_a_number_that_may_be_either_is_asked_for(tmp_path):
+    path = tmp_path / "wards.csv"
+    path.write_text("bag;yes;no\na;1.234;2.000\nb;1.500;12\n")
+    with pytest.raises(DataError, match=r"'1\.234', which may be 1234 or 1\.234") as error:
+        read(path)
+    assert error.value.names("decimal")
+    for decimal, first in ((",", 1234), (".", 1.234)):
+        found = read_proportions(path, "bag", form=TableFormat(decimal=decimal))
+        assert found.values[0, 0] == first
+
+
+def test_a_cell_with_the_other_decimal_sign_names_the_option(tmp_path):
+    path = tmp_path / "wards.csv"
+    path.write_text("bag;yes;no\na;0,25;0,75\nb;0.5;0,5\n")
+    with pytest.raises(DataError, match=r"column 'yes' of bag 'b' is '0\.5'") as error:
+        read(path)
+    assert error.value.names("decimal")
+
+
+@pytest.mark.parametrize("make", [pl.from_pandas, pa.Table.from_pandas])
+def test_tables_of_other_libraries_have_a_column_of_bags(make):
+    wide = pd.DataFrame({"bag": ["a", "b"], "no": [0.2, 0.5], "yes": [0.8, 0.5]})
+    found = read(make(wide))
+    assert (found.ids, list(found.classes)) == (["a", "b"], ["no", "yes"])
+    with pytest.raises(DataError, match="proportions has no column 'bag'"):
+        read(make(wide.drop(columns="bag")))
+
+
+def test_single_shares_are_those_of_the_second_class():
+    shares = {"a": 0.25, "b": 1}
+    for table in (shares, pd.Series(shares)):
+        found = read(table, classes=["no", "yes"])
+        assert (list(found.ids), list(found.classes)) == (["a", "b"], ["no", "yes"])
+        assert found.values.tolist() == [[0.75, 0.25], [0, 1]]
 
 
 def test_commas_at_the_ends_of_lines_are_no_column(tmp_path):

@@ -65,7 +65,9 @@ def test_a_store_without_room_is_refused_before_it_is_written(tmp_path, monkeypa
         DataError, match=r"store .*/new cannot be used: No space left(.|\n)*1,440 b"
     ):
         read_table(
-            rows[["ward", "age", "dose"]].assign(b=1, c=2, d=3),
+            rows[["ward", "age", "dose"]].assign(
+                b=range(60), c=range(60, 0, -1), d=np.sqrt(range(60))
+            ),
             bag="ward",
             proportions=table,
             store=tmp_path / "new",

@@ -320,14 +320,14 @@ def test_a_table_that_sums_to_neither_is_told_what_to_do():
     assert "sum to 0.9" in str(caught.value)
     assert "missing class" in str(caught.value)
     with pytest.raises(BagError) as caught:
-        LLPClassifier().fit(X, bags=bags, proportions=table * 100)
-    assert "sum to 100" in str(caught.value)
+        LLPClassifier().fit(X, bags=bags, proportions=table * 12)
+    assert "sum to 12" in str(caught.value)
     assert "pass LLPClassifier(normalize=True) to rescale" in str(caught.value)
     rescaled = LLPClassifier("linear", normalize=True, random_state=0)
-    rescaled.fit(X, bags=bags, proportions=table * 100)
+    rescaled.fit(X, bags=bags, proportions=table * 12)
     plain = LLPClassifier("linear", random_state=0).fit(X, bags=bags, proportions=table)
     np.testing.assert_allclose(rescaled.predict_proba(X), plain.predict_proba(X), atol=1e-5)
-    told = {"bags": bags, "proportions": table * 100}
+    told = {"bags": bags, "proportions": table * 12}
     np.testing.assert_array_equal(
         rescaled.predict(X, **told), plain.predict(X, bags=bags, proportions=table)
     )

@@ -109,7 +109,7 @@ def test_bags_and_tables_bring_their_own():
         (pd.DataFrame({"a": []}), ValueError, "0 sample"),
         (pd.DataFrame(index=range(3)), ValueError, "0 feature"),
         (pd.DataFrame({"a": pd.arrays.SparseArray([0, 1])}), TypeError, "[Ss]parse"),
-        (pd.DataFrame({"when": pd.to_datetime(["2024-01-01"])}), ValueError, "'when'"),
+        (pd.DataFrame({"when": pd.period_range("2024", periods=1)}), ValueError, "'when'"),
         ([1.0, 2.0], ValueError, "2D"),
     ],
 )

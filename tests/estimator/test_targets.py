@@ -2,6 +2,8 @@
 
 import numpy as np
 import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 
 from apportion.bags.names import class_array
@@ -141,3 +143,36 @@ def test_rows_in_known_bags_can_be_rescaled():
 def test_a_bag_that_an_array_of_proportions_has_no_row_of_is_named(stranger):
     with pytest.raises(BagError, match=f"^row 2 of X is in bag {stranger}, .* an array of 2 rows"):
         read_targets(3, None, np.array([0, 1, stranger]), np.full((2, 2), 0.5))
+
+
+@pytest.mark.parametrize("make", ["frame", "polars", "arrow"])
+@pytest.mark.parametrize("ids", [["north", "south"], [7, 8], [0, 1]])
+def test_the_bags_of_a_table_may_be_a_column(make, ids):
+    """Classes are sorted, and the column of bags is none of them, nor is one of totals."""
+    frame = pd.DataFrame({"ward": ids, "yes": [0.25, 0.5], "no": [0.75, 0.5]})
+    rows = [ids[0]] * 4 + [ids[1]] * 2
+    tables = [frame, frame.assign(total=[4, 2])]
+    for table in tables[: 1 if ids == [0, 1] else 2]:  # two numbers may be counts as well
+        given = {
+            "frame": table,
+            "polars": pl.from_pandas(table),
+            "arrow": pa.Table.from_pandas(table),
+        }
+        for classes in (None, ["yes", "no"]):
+            bags = read_targets(6, bags=rows, proportions=given[make], classes=classes)
+            assert bags.classes == tuple(classes or ["no", "yes"])
+            assert dict(zip(bags.classes, bags.counts.T.tolist(), strict=True)) == {
+                "no": [3, 1],
+                "yes": [1, 1],
+            }
+    odd = frame.assign(yes=[0.25, 0.25], more=[0, 0.25])
+    with pytest.raises(BagError, match="'more' is in the table, but not in classes"):
+        read_targets(6, bags=rows, proportions=odd.set_index("ward"), classes=["yes", "no"])
+
+
+def test_single_shares_are_those_of_the_second_class():
+    for table in ({"a": 0.25, "b": 1.0}, pd.Series({"a": 0.25, "b": 1.0})):
+        bags = read_targets(6, bags=[*"aaaabb"], proportions=table)
+        assert (bags.classes, bags.counts.tolist()) == ((0, 1), [[3, 1], [0, 2]])
+        known = read_targets(6, bags=[*"aaaabb"], proportions=table, classes=["no", "yes"])
+        assert known.classes == ("no", "yes")

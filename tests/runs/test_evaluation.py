@@ -91,7 +91,7 @@ def test_names_are_kept_as_json_has_them():
         ("confusion", np.ones((2, 2), np.int64), "train.confusion"),
         ("calibration", np.ones((4, 3)), "train.calibration"),
         ("unsure.bags", np.array([0, 2]), "train.unsure.bags is beyond its 2 names"),
-        ("unsure.truth", np.array([0, -1]), "train.unsure.truth is beyond its 3 names"),
+        ("unsure.truth", np.array([0, -2]), "train.unsure.truth is beyond its 3 names"),
     ],
 )
 def test_damaged_content_is_named(run, name, array, problem):

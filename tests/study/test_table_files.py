@@ -149,9 +149,8 @@ def test_bag_never_replaces_its_own_table(people):
     [
         ({"label": "incme"}, ["people.csv", "no column 'incme'", "Did you mean 'income'?"]),
         ({"table": "peple.csv"}, ["peple.csv does not exist", "Did you mean 'people.csv'?"]),
-        ({"table": "people.xlsx"}, ["people.xlsx", ".csv nor .parquet"]),
+        ({"table": "people.ods"}, ["people.ods", "none of .csv, "]),
         ({"table": "broken.parquet"}, ["broken.parquet cannot be read", "Save it again"]),
-        ({"table": "latin.csv"}, ["latin.csv cannot be read", "UTF-8"]),
         ({"table": "empty.csv"}, ["empty.csv cannot be read"]),
         ({"table": "names.csv"}, ["names.csv has 0 rows"]),
         ({"table": "bag.csv"}, ["bag.csv has a column 'bag'", "Rename"]),

@@ -12,6 +12,7 @@ without a copy. Building it sorts the N instances once. Everything is checked he
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -36,6 +37,8 @@ from apportion.bags.describe import BagsSummary, summarize
 from apportion.bags.items import Items
 from apportion.bags.names import canonical_order, sorted_names
 from apportion.bags.read import (
+    NOT_IN_TABLE,
+    SKIP,
     Placed,
     Table,
     as_instances,
@@ -46,9 +49,14 @@ from apportion.bags.read import (
     read_members,
 )
 from apportion.bags.rounding import rescaled
-from apportion.errors import BagError, count, listing
+from apportion.bags.totals import without_totals
+from apportion.errors import BagError, Words, count, listing
 
-__all__ = ["Bags", "Overlap", "Split", "held_out_bags", "put_in_bags"]
+__all__ = ["UNKNOWN", "Bags", "Overlap", "Split", "held_out_bags", "put_in_bags"]
+
+notes = logging.getLogger("apportion.reading")
+
+UNKNOWN = -1  # in place of a true label
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +87,8 @@ class Bags:
     counts: Ints  # (n, C) their whole-number form
     classes: tuple[Hashable, ...]  # names of the C classes
     ids: tuple[Hashable, ...]  # names of the n bags
-    truth: Ints | None = None  # (N,) true labels, if known, as positions in `classes`
+    # (N,) true labels, as positions in `classes`, −1 where unknown; None if all of them are
+    truth: Ints | None = None
     columns: Columns | None = None  # how a table became x, if it did
 
     def __post_init__(self) -> None:
@@ -111,12 +120,14 @@ class Bags:
         check_values(self.counts, self.sizes, self.ids, self.classes, counts=True)
         if self.truth is not None:
             check_array("truth", self.truth, (total,), np.int64)
-            if self.truth.min() < 0 or self.truth.max() >= c:
+            if self.truth.min() < UNKNOWN or self.truth.max() >= c:
                 raise BagError(
                     f"truth runs from {self.truth.min()} to {self.truth.max()}, "
                     f"but there are {count(c, 'class')}.",
-                    f"It holds positions in classes, from 0 to {c - 1}.",
+                    f"It holds positions in classes, from 0 to {c - 1}, and −1 where it is "
+                    "unknown.",
                 )
+            object.__setattr__(self, "truth", known_truth(self.truth))
 
     @classmethod
     def from_rows(
@@ -129,6 +140,7 @@ class Bags:
         normalize: bool = False,
         classes: Iterable[Hashable] | None = None,
         truth: Iterable[Hashable] | None = None,
+        skip_unplaced: bool = False,
     ) -> Bags:
         """Build bags from one bag id per row of `x`.
 
@@ -139,21 +151,27 @@ class Bags:
             scipy.sparse sparse (as CSR). None if only the bags matter.
         bag : sequence of M bag ids
             Anything hashable, in any order. Matched by position, not by a pandas index.
-        proportions : DataFrame, mapping, array of shape (n, C) or None
-            The table of proportions: a frame indexed by bag id with one column per class, a mapping
-            from bag id to a sequence or to {class: value}, or an array if bag ids are the numbers
-            of its rows. It orders the bags. Without a table the counts are those of `truth`, and
-            bags are in the order of their first row.
+        proportions : frame, mapping, Series, array of shape (n, C) or None
+            The table of proportions: a frame of pandas, polars or pyarrow with one column per
+            class, and the bag ids in its index or in the column that has them; a mapping from bag
+            id to a sequence or to {class: value}; a Series or a mapping from bag id to the share of
+            the second of two classes; or an array if bag ids are the numbers of its rows. It orders
+            the bags; those without rows are left out, and so are columns of totals. Without a table
+            the counts are those of `truth`, and bags are in the order of their first row.
         counts : bool
             Whether the table holds counts.
         normalize : bool
-            Whether the table sums to another constant than 1, such as 100, or holds counts that do
-            not sum to the sizes of the bags, to be taken as proportions. Sums that differ from 1 by
-            no more than the rounding of their digits need no option.
+            Whether the table sums to another constant than 1 or 100, or holds counts that do not
+            sum to the sizes of the bags, to be taken as proportions. Sums that differ from 1, or
+            from 100 in percentages, by no more than the rounding of their digits need no option.
         classes : sequence of class names, optional
-            Names the columns of a table without names, or orders those of a table with names.
+            Names the columns of a table without names, or orders those of a table with names. The
+            classes of a table of single shares are 0 and 1 by default.
         truth : sequence of M class names, optional
-            The true classes, for evaluation only.
+            The true classes, for evaluation only. They may be missing (None, NaN) for some rows.
+        skip_unplaced : bool
+            Whether rows without a bag, or of a bag that the table does not have, are left out of
+            all bags.
 
         Examples
         --------
@@ -163,12 +181,13 @@ class Bags:
         """
         x = as_instances(x)
         n_rows = None if x is None else count_rows(x)
-        placed = Placed(*factorize(bag, "bag id", n_rows))
-        table = None if proportions is None else Table.read(proportions, classes, placed.keys)
-        known = None if truth is None else factorize(truth, "label", len(placed.codes))
-        return put_in_bags(
-            x, placed, table, counts=counts, normalize=normalize, classes=classes, truth=known
-        )
+        missing: Words = ("Add the bag id of each of them, or pass ", SKIP, " to leave them out.")
+        names, codes = factorize(bag, "bag id", n_rows, missing=None if skip_unplaced else missing)
+        placed = Placed(names, codes)
+        known = None if truth is None else factorize(truth, "label", len(codes), missing=None)
+        how: dict[str, Any] = {"counts": counts, "normalize": normalize, "classes": classes}
+        table = None if proportions is None else Table.read(proportions, classes, names)
+        return put_in_bags(x, placed, table, truth=known, skip_unplaced=skip_unplaced, **how)
 
     @classmethod
     def from_members(
@@ -201,7 +220,8 @@ class Bags:
         x = as_instances(x)
         known = None
         if truth is not None:
-            known = factorize(truth, "label", None if x is None else count_rows(x))
+            own = None if x is None else count_rows(x)
+            known = factorize(truth, "label", own, missing=None)
         n_rows = count_rows(x) if x is not None else None if known is None else len(known[1])
         placed = read_members(members, n_rows)
         table = None if proportions is None else Table.read(proportions, classes, placed.keys)
@@ -338,7 +358,7 @@ class Bags:
             proportions=self.proportions[kept],
             counts=self.counts[kept],
             ids=tuple(self.ids[i] for i in kept),
-            truth=None if self.truth is None else self.truth[place],
+            truth=None if self.truth is None else known_truth(self.truth[place]),
         )
 
     def with_rows(self, x: Any, columns: Columns | None = None) -> Bags:
@@ -405,6 +425,8 @@ class Bags:
     def __repr__(self) -> str:
         sizes = self.sizes
         truth = "unknown" if self.truth is None else "known"
+        if self.truth is not None and (n := int((self.truth >= 0).sum())) < len(self.truth):
+            truth = f"known for {count(n, 'instance')}"
         return (
             f"Bags({count(self.n_bags, 'bag')} of {sizes.min():,}–{np.median(sizes):,g}–"
             f"{sizes.max():,} instances, {self.n_instances:,} in all, from "
@@ -431,6 +453,11 @@ def held_out_bags(ids: Names, fraction: float, *, seed: int) -> NDArray[np.bool_
     return held_out
 
 
+def known_truth(truth: Ints) -> Ints | None:
+    """Return true labels; None if all of them are unknown."""
+    return truth if (truth >= 0).any() else None
+
+
 def put_in_bags(
     x: Any,
     placed: Placed,
@@ -440,37 +467,52 @@ def put_in_bags(
     normalize: bool = False,
     classes: Iterable[Hashable] | None = None,
     truth: tuple[Names, Ints] | None = None,
+    skip_unplaced: bool | None = None,
 ) -> Bags:
     """Build bags from the bag of every instance, and from the proportions of the bags.
 
     Parameters
     ----------
     table : Table, optional
-        Orders the bags. Without it the classes are counted from `truth`.
+        Orders the bags; those without instances are left out. Without it the classes are counted
+        from `truth`.
     truth : names and codes, optional
-        The class of row j of x is ``names[codes[j]]``.
+        The class of row j of x is ``names[codes[j]]``, or unknown if the code is −1.
+    skip_unplaced : bool, optional
+        Whether instances without a bag, or of a bag that the table does not have, are left out. If
+        it is None, the caller has no such option.
     """
-    if table is not None:
-        ids, names = table.ids, table.classes
-    elif truth is not None:
-        ids, names = placed.keys, sorted_names(truth[0]) if classes is None else list(classes)
-    else:
+    if table is None and truth is None:
         raise BagError(
             "neither proportions nor truth are given.",
             "Pass a table of proportions, or the truth to count the classes of every bag.",
         )
-    bag = placed.at(ids)
+    ids = placed.keys if table is None else table.ids
+    if skip_unplaced:
+        placed = _without_unplaced(placed, ids)
+    remedy: Words = NOT_IN_TABLE
+    if skip_unplaced is not None:
+        remedy = ("Add it to the table, or pass ", SKIP, " to leave its rows out.")
+    bag = placed.at(ids, remedy)
     sizes = np.bincount(bag, minlength=len(ids))
-    check_filled(sizes, ids)
+    if table is not None and not sizes.all():
+        kept = np.flatnonzero(sizes)
+        table = table.with_rows(sizes)
+        ids, bag, sizes = table.ids, np.cumsum(sizes > 0)[bag] - 1, sizes[kept]
+    if table is not None:
+        table = without_totals(table, sizes)
     order = by_bag(bag, len(ids))
     index = order if placed.rows is None else placed.rows[order]
+    names = _classes_of(table, truth, classes)
     known = None
     if truth is not None:
-        remedy = "Add the class to the table and to classes, or correct the label."
-        known = locate(*truth, names, "label", remedy)[index]
-    if table is None and known is not None:
-        values, counts = count_labels(known, sizes, len(names)).astype(np.float64), True
-    elif table is not None:
+        to_correct = "Add the class to the table and to classes, or correct the label."
+        known = known_truth(locate(*truth, names, "label", to_correct)[index])
+        if table is not None:
+            _say_known(known, len(index))
+    if table is None:
+        values, counts = _counted(known, sizes, len(names), ids).astype(np.float64), True
+    else:
         values = table.values.copy()
     if counts and not normalize:
         check_values(values, sizes, ids, names, counts=True)
@@ -478,11 +520,58 @@ def put_in_bags(
         values /= sizes[:, None]
     else:
         digits = None if table is None else table.digits
-        how = {"normalize": normalize, "counts": counts}
+        how = {"normalize": normalize, "counts": counts, "percentages": True}
         values = rescaled(values, sizes, ids, names, digits=digits, **how)
         whole = largest_remainder(values, sizes)
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     return Bags(x, index, offsets, values, whole, tuple(names), tuple(ids), known)
+
+
+def _classes_of(
+    table: Table | None, truth: tuple[Names, Ints] | None, classes: Iterable[Hashable] | None
+) -> list[Hashable]:
+    if table is not None:
+        return list(table.classes)
+    assert truth is not None
+    return sorted_names(truth[0]) if classes is None else list(classes)
+
+
+def _without_unplaced(placed: Placed, ids: Names) -> Placed:
+    found = placed.among(ids)
+    left_out = len(placed.codes) - len(found.codes)
+    if left_out:
+        notes.info("%s in no known bag: left out.", count(left_out, "row"))
+    if not len(found.codes):
+        raise BagError(
+            f"none of {count(left_out, 'row')} is in a known bag.",
+            f"known: {listing(map(repr, ids))}",
+            "Add the bags of the rows, or correct their names.",
+        )
+    return found
+
+
+def _say_known(truth: Ints | None, n_instances: int) -> None:
+    n_known = 0 if truth is None else int((truth >= 0).sum())
+    if n_known < n_instances:
+        notes.info(
+            "The truth is known for %s of %s: accuracies are over these alone.",
+            f"{n_known:,}",
+            count(n_instances, "instance"),
+        )
+
+
+def _counted(truth: Ints | None, sizes: Ints, n_classes: int, ids: Names) -> Ints:
+    """Count the classes of every bag, all of whose labels must be known."""
+    unknown = np.ones(int(sizes.sum()), bool) if truth is None else truth < 0
+    if unknown.any():
+        first = int(np.searchsorted(np.cumsum(sizes), int(unknown.argmax()), side="right"))
+        raise BagError(
+            f"the label of {count(int(unknown.sum()), 'row')} is missing, the first of them in bag "
+            f"{ids[first]!r}, and the classes of a bag are counted from its labels.",
+            "Add the labels, pass a table of proportions, or leave these rows out.",
+        )
+    assert truth is not None
+    return count_labels(truth, sizes, n_classes)
 
 
 @dataclass(frozen=True)

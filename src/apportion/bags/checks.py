@@ -106,7 +106,9 @@ def check_values(
         remedy = ("Add the missing rows or class, or pass ", Option("normalize"), " to rescale.")
     else:
         within = f"{tolerance:.2g}".replace("e-0", "e-")
-        problem += f"s sum to {sums[i]:.8g} (they must sum to {total:g} ± {within})"
+        of_hundred = total == 1 and 50 < np.median(sums) < 150
+        percent = ", or 100 as percentages" if of_hundred else ""
+        problem += f"s sum to {sums[i]:.8g} (they must sum to {total:g} ± {within}{percent})"
         remedy = "Add the column of the missing class, or correct the values."
         if total == 1 and np.median(sums) > 1.5:  # percentages or counts, and not rescaled yet
             remedy = (

@@ -6,6 +6,8 @@ elsewhere. All such columns follow the numeric ones. A column whose values diffe
 thousandth of their mean, times in seconds for example, is stored minus its mean: float32 has seven
 digits.
 
+A column of dates is numeric: days since 1970-01-01, in UTC, minus their mean.
+
 A categorical column is one column of codes. Code 0 stands for a missing value and for a category
 that the training rows do not have; 1, 2, … for the others, the most frequent first.
 
@@ -15,12 +17,15 @@ that the training rows do not have; 1, 2, … for the others, the most frequent 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from apportion.bags.notation import DAY_FIRST, MONTH_FIRST
 from apportion.errors import DataError, listing
 
 __all__ = ["Columns"]
+
+ORDERS = ("", DAY_FIRST, MONTH_FIRST)
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,8 @@ class Columns:
     gaps: tuple[str, ...]  # the numeric columns with a further one for missing values
     categories: Mapping[str, tuple[str, ...]]  # of every categorical column, from code 1 on
     left_out: Mapping[str, int]  # how many rarer categories have code 0, if there are any
+    # of every numeric column of dates: "day first" or "month first", or "" if no text depends on it
+    dates: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def numeric(self) -> tuple[str, ...]:
@@ -104,6 +111,7 @@ class Columns:
                 gaps=tuple(map(str, fields["gaps"])),
                 categories={str(n): tuple(map(str, c)) for n, c in fields["categories"].items()},
                 left_out={str(name): int(n) for name, n in fields["left_out"].items()},
+                dates={str(name): str(order) for name, order in fields["dates"].items()},
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise DataError(
@@ -116,6 +124,11 @@ class Columns:
                 f"{len(made.categories):,} categorical.",
                 "Pass what Columns.to_dict returned: every column is one of the two.",
             )
+        if odd := [n for n, o in made.dates.items() if n not in made.means or o not in ORDERS]:
+            raise DataError(
+                f"the saved column {odd[0]!r} of dates is {made.dates[odd[0]]!r}.",
+                "Pass what Columns.to_dict returned.",
+            )
         return made
 
     def __repr__(self) -> str:
@@ -125,7 +138,9 @@ class Columns:
             else f" ({len(own):,})"
             for name, own in self.categories.items()
         }
-        numeric = _listed(self.numeric, "numeric", dict.fromkeys(self.gaps, " (with gaps)"))
+        remarks = dict.fromkeys(self.dates, " (dates)")
+        remarks |= {name: remarks.get(name, "") + " (with gaps)" for name in self.gaps}
+        numeric = _listed(self.numeric, "numeric", remarks)
         return f"Columns({numeric}; {_listed(self.categorical, 'categorical', sizes)})"
 
 

@@ -88,6 +88,11 @@ def largest_remainder(p: Floats, sizes: Ints) -> Ints:
 
 
 def count_labels(labels: Ints, sizes: Ints, n_classes: int) -> Ints:
-    """Count the classes of each bag, from the labels of its instances, bag after bag."""
+    """Count the classes of each bag, from the labels of its instances, bag after bag.
+
+    Unknown labels, which are negative, are not counted.
+    """
     cell = np.repeat(np.arange(len(sizes)) * n_classes, sizes) + labels
+    if labels.min(initial=0) < 0:
+        cell = cell[labels >= 0]
     return np.bincount(cell, minlength=len(sizes) * n_classes).reshape(-1, n_classes)

@@ -37,7 +37,8 @@ class BagsSummary:
     rounding_total: float  # Σ |counts − size · proportions|
     rounding_most: float  # the largest term
     rounding_bag: Hashable  # and the bag it is in
-    bags_off_truth: int | None  # bags whose true counts are not the given ones
+    n_known: int  # instances whose truth is known
+    bags_off_truth: int | None  # bags whose true counts cannot be the given ones
     singular_values: tuple[float, ...]  # of the centred proportions, neither scaled nor over √n
     spreads: tuple[float, ...]
     random_spread: float  # of bags of these sizes, filled at random
@@ -52,7 +53,8 @@ class BagsSummary:
         n, (least, median, most) = self.n_instances, self.sizes
         truth = "unknown"
         if self.bags_off_truth is not None:
-            truth = f"known; it differs from the counts of {count(self.bags_off_truth, 'bag')}"
+            known = "known" if self.n_known == n else f"known for {self.n_known:,} of {n:,}"
+            truth = f"{known}; it differs from the counts of {count(self.bags_off_truth, 'bag')}"
         classes = listing((f"{c} {k:,} ({k / n:.1%})" for c, k in self.totals.items()), " · ", 20)
         return f"""\
 {count(self.n_bags, "bag")}, {count(n, "instance")}, {count(self.n_rows, "row")}
@@ -71,10 +73,12 @@ def summarize(bags: Any) -> BagsSummary:
     times_used = np.bincount(bags.index, minlength=bags.n_rows)
     moved = np.abs(bags.counts - sizes[:, None] * proportions)
     moved[moved < SUM_TOLERANCE] = 0
-    off_truth = None
+    off_truth, n_known = None, 0
     if bags.truth is not None:
-        differs = count_labels(bags.truth, sizes, bags.n_classes) != bags.counts
-        off_truth = int(differs.any(axis=1).sum())
+        n_known = int((bags.truth >= 0).sum())
+        true = count_labels(bags.truth, sizes, bags.n_classes)
+        # What is unknown may be of any class; if all is known, both have the same sum.
+        off_truth = int((true > bags.counts).any(axis=1).sum())
     centred = proportions - proportions.mean(axis=0)
     spreads, weakest = _spreads(proportions)
     return BagsSummary(
@@ -88,6 +92,7 @@ def summarize(bags: Any) -> BagsSummary:
         rounding_total=float(moved.sum()),
         rounding_most=float(moved.max()),
         rounding_bag=bags.ids[int(moved.max(axis=1).argmax())],
+        n_known=n_known,
         bags_off_truth=off_truth,
         singular_values=tuple(np.linalg.svd(centred, compute_uv=False).tolist()),
         spreads=tuple(spreads.tolist()),

@@ -3,7 +3,8 @@
 Proportions of k digits are each off by half a unit of the last one at most, so those of C classes
 sum to 1 ± C · 0.5 · 10^−k: such rows are divided by their sum. Where there are 5 different rows or
 more, their sums must also lie around 1: rounding errs in both directions, but a class that is
-missing from the table only in one, and it must not be rescaled away.
+missing from the table only in one, and it must not be rescaled away. Rows that sum to 100 in the
+same way are percentages.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from apportion.bags.checks import SUM_TOLERANCE, Floats, Ints, Names, check_values
-from apportion.errors import BagError, count
+from apportion.errors import BagError, Option, count
 
 __all__ = ["digits_of", "rescaled"]
 
 log = logging.getLogger("apportion")
+notes = logging.getLogger("apportion.reading")
 
 MOST_DIGITS = 6
 FEWEST_BAGS = 5  # whose mean sum tells rounding from a missing class
@@ -54,6 +56,7 @@ def rescaled(
     digits: int | None = None,
     normalize: bool = False,
     counts: bool = False,
+    percentages: bool = False,
 ) -> Floats:
     """Return proportions that sum to 1, after a check that nothing but rounding kept them from it.
 
@@ -66,6 +69,8 @@ def rescaled(
     counts : bool
         Whether they are counts, which may sum to anything. Whole numbers are taken as such, unless
         more than half of the bags sum to 100 or 1000.
+    percentages : bool
+        Whether they may be percentages, which is recognised by their sums.
 
     Raises
     ------
@@ -77,14 +82,18 @@ def rescaled(
     own = digits_of(values)
     unit = 10.0 ** -min(own if digits is None else digits, MOST_DIGITS)
     sums, total = values.sum(axis=1), 1.0
+    if percentages and not normalize:
+        total = _constant(sums, values.shape[1] * unit / 2, CONSTANTS[:2]) or 1.0
+    of_hundred = total == 100.0
     if normalize:
         total = _constant(sums, values.shape[1] * unit / 2, CONSTANTS if own else CONSTANTS[1:])
         if counts or not (total or own):
+            _check_counted(sums, counts=counts)
             values = _divided(values, sums)
             check_values(values, sizes, ids, classes)
             return values
         total = total or float(np.median(sums))  # from which some bags are far off
-    elif not own:
+    elif not own and not of_hundred:
         unit = 0.0  # whole numbers were not rounded
     # Sums of decimals are off by floating point as well: 0.7 + 0.2 < 0.9.
     tolerance = max(values.shape[1] * unit / 2 + 1e-9 * total, SUM_TOLERANCE * total)
@@ -100,7 +109,26 @@ def rescaled(
             ids[worst],
             sums[worst],
         )
-    return _divided(values, sums) if normalize else _divided(values, np.where(off, sums, 1.0))
+    if of_hundred:
+        notes.info("The proportions of a bag sum to 100: they are read as percentages.")
+    whole = normalize or of_hundred
+    return _divided(values, sums) if whole else _divided(values, np.where(off, sums, 1.0))
+
+
+def _check_counted(sums: Floats, *, counts: bool) -> None:
+    """Check that whole numbers are counts, and not percentages of which a class is missing."""
+    if not counts and sums.max() <= 100 and np.median(sums) >= 50:
+        raise BagError(
+            f"the bags' numbers are whole and sum to {sums.min():g} to {sums.max():g}, as "
+            "percentages would if a class is missing.",
+            (
+                "Add the column of the missing class; or pass ",
+                Option("counts"),
+                " as well as ",
+                Option("normalize"),
+                " if these are counts.",
+            ),
+        )
 
 
 def _sum_to_one(values: Floats) -> bool:

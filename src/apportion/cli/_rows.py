@@ -52,8 +52,9 @@ def pieces_of(model: Model, source: Source, wanted: Wanted) -> Iterator[Piece]:
     table.check_columns(learned, "The model learned from it.")
     table.check_columns([*copy, *texts])
     texts += copy[:1] if columns is None else columns.categorical  # names of files or signals
+    wanted_names = {*learned, *copy, *texts, *filter(None, [source.order])}
     pieces = zip(
-        (frame for _, frame in table.read(table.names, set(texts))),
+        (frame for _, frame in table.read(wanted_names, set(texts))),
         table.read_as_written(copy) if copy else repeat(None),
         strict=False,  # an endless one
     )

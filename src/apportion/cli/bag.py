@@ -1,17 +1,23 @@
 """The verb `apportion bag`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from apportion.cli.options import listed
+from apportion.cli.options import listed, options_of, takes
+from apportion.cli.source import FORMAT, Source
+from apportion.cli.terminal import log_shown
 
 __all__ = ["bag"]
 
 
+@takes(options_of(Source, "Format", FORMAT))
 def bag(
-    table: Annotated[Path, typer.Argument(help="A .csv or .parquet file: one row per instance.")],
+    table: Annotated[
+        Path,
+        typer.Argument(help="A .csv, .tsv, .txt, .xlsx or .parquet file: one row per instance."),
+    ],
     label: Annotated[str, typer.Option(help="The column of the classes.")],
     out: Annotated[Path, typer.Option(help="The folder to write the files into.")] = Path("bags"),
     protocol: Annotated[
@@ -39,6 +45,7 @@ def bag(
         typer.Option("--keep-label", help="Also write the label, to measure accuracies."),
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace the bags in --out.")] = False,
+    **form: Any,
 ) -> None:
     """Make bags from a labelled table, to study what their proportions teach.
 
@@ -68,9 +75,11 @@ def bag(
 
       apportion bag iris.data --names a,b,c,d,kind --label kind --size 10 --keep-label
     """
+    from apportion.data.dialect import TableFormat
     from apportion.study.bagging import BagRecipe, bag_table
 
     recipe = BagRecipe(protocol, size, n_bags, alpha, valid, seed)
-    own_names = listed(names) or ()
-    made = bag_table(table, label, out, recipe, names=own_names, keep_label=keep_label, force=force)
+    options: dict[str, Any] = {"names": listed(names) or (), "form": TableFormat(**form)}
+    with log_shown(notes_alone=True):
+        made = bag_table(table, label, out, recipe, keep_label=keep_label, force=force, **options)
     typer.echo(made)

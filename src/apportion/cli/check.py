@@ -8,7 +8,7 @@ import typer
 
 from apportion.cli.options import takes
 from apportion.cli.source import Source
-from apportion.cli.terminal import warnings_kept
+from apportion.cli.terminal import log_kept
 
 __all__ = ["check"]
 
@@ -18,7 +18,8 @@ MOST_SHOWN = 5  # bags
 @takes(Source.flags())
 def check(
     rows: Annotated[
-        Path, typer.Argument(help="A .csv, .csv.gz or .parquet file: one row per instance.")
+        Path,
+        typer.Argument(help="A .csv, .tsv, .txt, .xlsx or .parquet file: one row per instance."),
     ],
     **options: Any,
 ) -> None:
@@ -34,7 +35,8 @@ def check(
 
       apportion check frames.csv --signal word --proportions speakers.csv
 
-    It says how large the bags are, what rounding their proportions to whole
+    Separators, decimal commas, encodings, percentages and dates are recognised.
+    It says how files were read, how large the bags are, what rounding their proportions to whole
     counts moves, which columns will be learned from, whether the classes can
     be told apart at all, and what apportion train will use by default and why.
     Errors are reported, with the exit code 1.
@@ -46,9 +48,12 @@ def check(
     from apportion.plan import AUTO, default_method, held_out_share, make_plan, share_reported
 
     source = Source(str(rows), **Source.given(options))
-    with warnings_kept() as doubts:
+    with log_kept() as kept:
         sets, source, held_out = source.read(None, 0.0, 0)  # all bags, but for a column 'split'
+    doubts = kept.warnings
     typer.echo(f"{rows}: {_kind(source.kind, sets)}\n")
+    if kept.notes:
+        typer.echo("\n".join(f"- {note}" for note in kept.notes) + "\n")
     warned = False
     for name, bags in sets.items():
         if len(sets) > 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, fields
@@ -74,14 +75,17 @@ def _is_argument(parameter: inspect.Parameter) -> bool:
 
 
 def listed(text: str | None) -> tuple[str, ...] | None:
-    """Split a list at its commas.
+    """Split a list at its commas; a name with a comma stands in quotes.
 
     Examples
     --------
-    >>> listed("age, job")
-    ('age', 'job')
+    >>> listed("age, job"), listed('"income, yearly",age')
+    (('age', 'job'), ('income, yearly', 'age'))
     """
-    return None if text is None else tuple(name.strip() for name in text.split(","))
+    if text is None:
+        return None
+    rows = list(csv.reader([text], skipinitialspace=True))
+    return tuple(name.strip() for name in rows[0]) if rows else ("",)
 
 
 def folder_named(text: str) -> Path:

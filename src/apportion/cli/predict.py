@@ -12,8 +12,9 @@ import typer
 
 from apportion.cli._rows import Piece, Wanted, pieces_of
 from apportion.cli.options import listed, options_of, takes
-from apportion.cli.source import Source
-from apportion.errors import ConfigError, DataError, suggestion
+from apportion.cli.source import FORMAT, Source
+from apportion.cli.terminal import log_shown
+from apportion.errors import ConfigError, DataError, count, suggestion
 from apportion.files import check_free, replacing
 from apportion.runs.run import Run
 
@@ -28,10 +29,14 @@ __all__ = ["predict"]
 FORMATS = (".csv", ".parquet")
 # Options of the run's data that hold for what is predicted as well.
 ALIKE = ("bag", "images", "file", "size", "follow_links", "signal", "order", "channels", "classes")
-OWN = ("bag", "names", "images", "size", "follow_links", "normalize")  # options of the data
+OWN = ("bag", "names", "images", "size", "follow_links", "normalize", "skip_unplaced")
+FORM = (*FORMAT, "proportions_sheet")
 
 
-@takes(options_of(Source, "Data", OWN, dict.fromkeys(("bag", "images", "size"), "the run's")))
+@takes(
+    options_of(Source, "Data", OWN, dict.fromkeys(("bag", "images", "size"), "the run's")),
+    options_of(Source, "Format", FORM),
+)
 def predict(
     run: Annotated[Path, typer.Argument(help="The folder of a run, or the file of a model.")],
     rows: Annotated[
@@ -82,6 +87,9 @@ def predict(
 
       apportion predict runs/a rows.csv --proportions wards.csv
 
+    The bags of a table may be more than those of the rows, and rows that are in
+    none of them get their likeliest label with --skip-unplaced.
+
     For a population in which the classes are not as frequent as in training:
 
       apportion predict runs/a rows.csv --prevalence yes=0.2,no=0.8
@@ -102,7 +110,8 @@ def predict(
     shares = _prevalence(prevalence, proportions)
     model = Model.load(run, last=last, device=device)
     source = _source_of(Run(run), given)
-    told = _write_predictions(model, source, wanted, out, shares)
+    with log_shown(notes_alone=True):
+        told = _write_predictions(model, source, wanted, out, shares)
     typer.echo(f"{told} The weights are those after epoch {model.epoch}." if last else told)
 
 
@@ -134,20 +143,28 @@ def _write_predictions(
 
     from apportion.bags.names import class_array
 
-    classes, correct, n_rows = class_array(model.classes), 0, 0
+    classes, correct, n_known, n_rows = class_array(model.classes), 0, 0, 0
     names = [f"probability_{name}" for name in model.classes]
     with _written(out) as write:
         for piece in pieces_of(model, source, wanted):
             likely = model.predict_proba(piece.instances, prevalence=prevalence)
             labels = _labels(likely, model, source, wanted, piece)
             if wanted.label is not None:
-                correct += _count_right(model, labels, piece.frame[wanted.label], wanted)
+                truth = piece.frame[wanted.label].reset_index(drop=True)
+                known = truth.notna().to_numpy()
+                n_known += int(known.sum())
+                correct += _count_right(model, labels[known], truth[known], wanted)
             n_rows += len(labels)
             found = pd.DataFrame(likely.astype(np.float32), columns=names)
             found.insert(0, "label", classes[labels])
             write(pd.concat([piece.kept.reset_index(drop=True), found], axis=1))
     told = f"Wrote {n_rows:,} predictions to {out}."
-    return told if wanted.label is None else f"{told} Accuracy: {correct / n_rows:.2%}."
+    if wanted.label is None:
+        return told
+    if not n_known:
+        return f"{told} Accuracy: unknown, since column {wanted.label!r} is empty."
+    over = f" of the {count(n_known, 'row')} with a label" if n_known < n_rows else ""
+    return f"{told} Accuracy: {correct / n_known:.2%}{over}."
 
 
 def _source_of(run: Run, given: dict[str, Any]) -> Source:
@@ -174,23 +191,30 @@ def _labels(
 
     from apportion.bags.names import Register
     from apportion.bags.read import Table
-    from apportion.data.proportions import read_proportions
     from apportion.estimator.targets import in_known_bags
     from apportion.labels.assign import likeliest_labels
 
-    table = read_proportions(wanted.proportions, source.bag, source.classes or None)
+    table = source.table(wanted.proportions)
     places = Register(table.classes).places(model.classes)  # 0 may stand as '0'
-    if (places < 0).any() or len(places) != len(table.classes):
+    # Other columns may be totals.
+    if (places < 0).any():
         raise DataError(
             f"{wanted.proportions} has the classes {', '.join(map(str, table.classes))}, but the "
             f"model {', '.join(map(str, model.classes))}.",
             "Pass a table with one column for each class of the model.",
         )
     own = Table(table.ids, model.classes, table.values[:, places], table.digits)
-    bags = in_known_bags(piece.frame[source.bag].tolist(), own, normalize=wanted.normalize)
-    labels = np.empty(len(likely), np.int64)
-    labels[bags.index] = likeliest_labels(likely[bags.index], bags)
-    return labels
+    ids, found = piece.frame[source.bag], np.empty(len(likely), np.int64)
+    found[:] = likely.argmax(axis=1)  # of rows in no bag
+    options: dict[str, Any] = {"normalize": wanted.normalize}
+    bags = in_known_bags(
+        ids.astype(object).where(ids.notna(), None).tolist(),
+        own,
+        **options,
+        skip_unplaced=source.skip_unplaced,
+    )
+    found[bags.index] = likeliest_labels(likely[bags.index], bags)
+    return found
 
 
 def _count_right(model: Model, labels: NDArray[Any], truth: pd.Series[Any], wanted: Wanted) -> int:

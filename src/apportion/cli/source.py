@@ -7,6 +7,7 @@ one row per frame. All three are read by `apportion.data`, when they are read.
 from __future__ import annotations
 
 import inspect
+import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from apportion.cli.options import image_size, listed, options_of
 from apportion.cli.terminal import with_exclude
+from apportion.data.dialect import TableFormat
 from apportion.errors import ConfigError, DataError, Option, Words, must_be, suggestion
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ __all__ = ["Source"]
 
 PATHS = ("rows", "proportions", "images")
 NEEDS = {"size": "images", "follow_links": "images", "order": "signal", "channels": "signal"}
+FORMAT = ("sep", "decimal", "encoding", "sheet")
 LISTS = ("channels", "classes", "exclude", "keep", "names", "size")
 
 
@@ -45,22 +48,27 @@ class Source:
     Parameters
     ----------
     rows : str
-        A .csv, .csv.gz or .parquet file: one row per instance.
+        A .csv, .tsv, .txt, .xlsx or .parquet file, or a folder of Parquet files: one row per
+        instance.
     bag : str
         The column that names each row's bag, in both tables.
     proportions : str, optional
-        A table of the bags: a column of their names, and one column of numbers per class. A column
-        'split' says train, valid or test.
+        A table of the bags: a column of their names, and one column of numbers per class: shares,
+        percentages or counts. A column 'split' says train, valid or test. Bags without rows are
+        left out, and so are totals.
     classes : tuple of str
         The columns of classes in --proportions, if it has others as well, for example yes,no.
     counts : bool
         The table holds counts.
     normalize : bool
-        The numbers sum to 100, or are counts of other rows: rescale them. Sums that are off by no
-        more than the rounding of their digits need no option.
+        The numbers sum to another constant than 1 or 100, or are counts of other rows: rescale
+        them. Percentages, and sums that are off by no more than the rounding of their digits, need
+        no option.
     label : str, optional
         The column of the true classes, if known: for accuracies alone. Without --proportions they
-        are counted in every bag.
+        are counted in every bag. With it, some cells may be empty.
+    skip_unplaced : bool
+        Leave out rows without a bag, or of a bag that --proportions does not have.
     exclude : tuple of str
         Columns not to learn from, for example id,name.
     keep : tuple of str
@@ -81,6 +89,16 @@ class Source:
         The column of times that frames are sorted by; by default they are in order.
     channels : tuple of str
         The columns of signals that are learned from; by default all that are not named above.
+    sep : str, optional
+        The separator of cells in text files: ',', ';', '|' or tab; by default as recognised.
+    decimal : str, optional
+        The decimal sign in text files: '.' or ','; by default as recognised.
+    encoding : str, optional
+        The encoding of text files, for example cp1252; by default as recognised.
+    sheet : str, optional
+        The sheet of an Excel file of rows; by default the first.
+    proportions_sheet : str, optional
+        The same of --proportions.
 
     Examples
     --------
@@ -95,6 +113,7 @@ class Source:
     counts: bool = False
     normalize: bool = False
     label: str | None = None
+    skip_unplaced: bool = False
     exclude: tuple[str, ...] = ()
     keep: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
@@ -105,9 +124,15 @@ class Source:
     signal: str | None = None
     order: str | None = None
     channels: tuple[str, ...] = ()
+    sep: str | None = None
+    decimal: str | None = None
+    encoding: str | None = None
+    sheet: str | None = None
+    proportions_sheet: str | None = None
 
     def __post_init__(self) -> None:
         """Check that the options go together."""
+        _ = self.form
         if self.images is not None and self.signal is not None:
             raise ConfigError(
                 "rows are image files (images) and frames of signals (signal) at once.",
@@ -135,13 +160,27 @@ class Source:
             return "images"
         return "table" if self.signal is None else "signals"
 
+    @property
+    def form(self) -> TableFormat:
+        """What is known of the format of the rows."""
+        return TableFormat(self.sep, self.decimal, self.encoding, self.sheet)
+
+    @property
+    def format_flags(self) -> str:
+        """The options that a file like this one needs again, as flags."""
+        given = {name: getattr(self, name) for name in FORMAT}
+        given["names"] = ",".join(self.names)
+        return "".join(f" --{name} {shlex.quote(value)}" for name, value in given.items() if value)
+
     # ------------------------------------------------------------------ as flags and as TOML
 
     @classmethod
     def flags(cls) -> list[inspect.Parameter]:
         """Return the options that are flags of a verb."""
         names = [o.name for o in fields(cls) if o.name not in ("rows", "channels")]
-        return options_of(cls, "Data", names)
+        form = (*FORMAT, "proportions_sheet")
+        own = [name for name in names if name not in form]
+        return [*options_of(cls, "Data", own), *options_of(cls, "Format", form)]
 
     @staticmethod
     def given(flags: Mapping[str, Any]) -> dict[str, Any]:
@@ -207,7 +246,14 @@ class Source:
         """Open the table of the rows."""
         from apportion.data.pieces import open_pieces
 
-        return open_pieces(self.rows, names=self.names)
+        return open_pieces(self.rows, names=self.names, form=self.form)
+
+    def table(self, proportions: str | Path) -> BagTable:
+        """Read a table of proportions."""
+        from apportion.data.proportions import read_proportions
+
+        form = replace(self.form, sheet=self.proportions_sheet)
+        return read_proportions(proportions, self.bag, self.classes or None, form)
 
     def read(self, columns: Columns | None, validation: float | None, seed: int) -> Read:
         """Read the bags to train on, to select by and to test on.
@@ -220,7 +266,6 @@ class Source:
             As in `apportion.data.tables.read_sets`.
         """
         from apportion.data.pieces import named
-        from apportion.data.proportions import read_proportions
 
         rows = self.open()
         rows.check_columns([self.bag], "Name the column of the bags with --bag.")
@@ -231,15 +276,14 @@ class Source:
                 "Pass --proportions, a table with one row per bag and one column per class; or "
                 "--label, the column of the classes, to count them in every bag.",
             )
-        table = None
-        if self.proportions is not None:
-            table = read_proportions(self.proportions, self.bag, self.classes or None)
+        table = None if self.proportions is None else self.table(self.proportions)
         options: dict[str, Any] = {
             "bag": self.bag,
             "proportions": table,
             "counts": self.counts,
             "normalize": self.normalize,
             "label": self.label,
+            "skip_unplaced": self.skip_unplaced,
         }
         held_out = validation, seed
         if self.images is not None:
@@ -270,7 +314,7 @@ class Source:
         except DataError as error:
             if not error.names("columns"):  # which are no option here
                 raise
-            remedy: Words = "Convert it to numbers or to text, or leave it out with --exclude."
+            remedy: Words = "Convert it to numbers, dates or text, or leave it out with --exclude."
             if error.names("keep"):
                 remedy = tuple(map(with_exclude, error.args[-1]))
             raise error.remedied(remedy) from error

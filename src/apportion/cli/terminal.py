@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import typer
 
@@ -19,14 +19,16 @@ from apportion.errors import Option
 __all__ = [
     "INTERRUPTED",
     "Interruption",
+    "Kept",
     "interruptible",
     "interruptions_noted",
+    "log_kept",
     "log_shown",
-    "warnings_kept",
     "with_exclude",
 ]
 
 INTERRUPTED = 130  # the exit code of what Ctrl-C has ended
+NOTES = "apportion.reading"  # the log of how files were read
 
 
 def with_exclude(part: str | Option) -> str | Option:
@@ -48,32 +50,59 @@ class _WithFlags(logging.Formatter):
 
 
 @contextmanager
-def log_shown() -> Iterator[None]:
-    """Show the log: all of it in a file or a pipe, warnings alone where there are bars."""
+def log_shown(*, notes_alone: bool = False) -> Iterator[None]:
+    """Show the log: all of it in a file or a pipe, warnings and notes alone where there are bars.
+
+    Notes say how files were read.
+    """
     logger, handler = logging.getLogger("apportion"), logging.StreamHandler(sys.stderr)
     before = logger.level
     handler.setFormatter(_WithFlags())
     logger.addHandler(handler)
-    logger.setLevel(logging.WARNING if sys.stderr.isatty() else logging.INFO)
+    few = notes_alone or sys.stderr.isatty()
+    logger.setLevel(logging.WARNING if few else logging.INFO)
     try:
-        yield
+        with _notes_made():
+            yield
     finally:
         logger.setLevel(before)
         logger.removeHandler(handler)
 
 
 @contextmanager
-def warnings_kept() -> Iterator[list[str]]:
-    """Yield a list that gets the warnings of the log, which are not shown meanwhile."""
-    logger, handler, kept = logging.getLogger("apportion"), logging.Handler(logging.WARNING), []
+def _notes_made() -> Iterator[None]:
+    notes = logging.getLogger(NOTES)
+    before = notes.level
+    notes.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        notes.setLevel(before)
+
+
+class Kept(NamedTuple):
+    """Messages of the log."""
+
+    warnings: list[str]
+    notes: list[str]  # on how files were read
+
+
+@contextmanager
+def log_kept() -> Iterator[Kept]:
+    """Yield lists that get the warnings and notes of the log, which are not shown meanwhile."""
+    logger, handler, kept = logging.getLogger("apportion"), logging.Handler(), Kept([], [])
 
     def keep(record: logging.LogRecord) -> None:
-        kept.append(_WithFlags().format(record))
+        if record.levelno >= logging.WARNING:
+            kept.warnings.append(_WithFlags().format(record))
+        elif record.name == NOTES:
+            kept.notes.append(_WithFlags().format(record))
 
     handler.emit = keep  # type: ignore[method-assign]
     logger.addHandler(handler)
     try:
-        yield kept
+        with _notes_made():
+            yield kept
     finally:
         logger.removeHandler(handler)
 

@@ -55,7 +55,8 @@ def train(
         Path | None,
         typer.Argument(
             metavar="rows or config.toml",
-            help="A .csv, .csv.gz or .parquet file with one row per instance; or a configuration.",
+            help="A .csv, .tsv, .txt, .xlsx or .parquet file with one row per instance; or a "
+            "configuration.",
         ),
     ] = None,
     out: Annotated[
@@ -307,9 +308,8 @@ def _told(run: Run, history: History, source: Source) -> str:
     if accuracies:
         chosen += f" Accuracy: {', '.join(accuracies)}."
     folder, rows = (shlex.quote(str(path)) for path in (run.folder, source.rows))
-    named = f" --names {shlex.quote(','.join(source.names))}" if source.names else ""
     return (
         f"{chosen}\nThe model is in {run.folder}. Next:\n"
         f"  apportion report {folder}\n"
-        f"  apportion predict {folder} {rows}{named} --out predictions.csv"
+        f"  apportion predict {folder} {rows}{source.format_flags} --out predictions.csv"
     )

@@ -6,20 +6,23 @@ import csv
 import io
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from apportion.bags.notation import decimal_of, is_ordered, parse_date, parse_number
 from apportion.errors import DataError, Words
 
-Kind = Literal["numbers", "text"]
+Kind = Literal["numbers", "dates", "text"]
 # The number of each row of a frame in its table, counted from 0.
 Rows = NDArray[np.int64]
 
-LEAVE_OUT = "Convert it to numbers or to text, or leave it out."
+LEAVE_OUT = "Convert it to numbers, dates or text, or leave it out."
+DATES = ("date", "datetime", "datetime64")
+DAY = pd.Timedelta(days=1)
 MOST = float(np.finfo(np.float32).max)
 BOOLEANS = {"TRUE": "1", "FALSE": "0"}  # as pandas reads them, in any case of letters
 NUMBERS = ("integer", "floating", "boolean", "mixed-integer-float")
@@ -57,23 +60,34 @@ def kind_of(name: str, cells: pd.Series[Any], remedy: Words = LEAVE_OUT) -> Kind
             return "text"
         if pa.types.is_null(own):
             return None
-    if dtype.kind in "biuf":
+        if pa.types.is_date(own):
+            return "dates"
+    if dtype.kind == "M":
+        return None if cells.isna().all() else "dates"
+    if dtype.kind in "biufm":
         return None if cells.isna().all() else "numbers"
     if isinstance(dtype, np.dtype) and dtype.kind == "O":
         found = pd.api.types.infer_dtype(cells, skipna=True)
         if found in NUMBERS:
             return "numbers"
+        if found in DATES:
+            return "dates"
         if found in ("string", "empty"):
             return "text" if found == "string" else None
     raise DataError(
         f"column {name!r} is of type {dtype}{f' ({found})' if found else ''}, "
-        "which is neither numbers nor text.",
+        "which is neither numbers, nor dates, nor text.",
         remedy,
     )
 
 
 def read_numbers(name: str, cells: pd.Series[Any], rows: Rows) -> NDArray[np.float64]:
-    """Return the values, with NaN for a missing one; each of the others fits in float32."""
+    """Return the values, with NaN for a missing one; each of the others fits in float32.
+
+    Those of durations are days.
+    """
+    if cells.dtype.kind == "m":
+        cells = cells.dt.total_seconds() / 86400
     # Where floats stand below whole numbers, pandas reads "-0" as −0, and otherwise as 0.
     values: NDArray[np.float64] = cells.to_numpy(dtype=np.float64, na_value=np.nan) + 0.0
     outside = np.abs(values) > MOST
@@ -87,19 +101,80 @@ def read_numbers(name: str, cells: pd.Series[Any], rows: Rows) -> NDArray[np.flo
     return values
 
 
+def read_dates(cells: pd.Series[Any], order: str = "") -> NDArray[np.float64] | None:
+    """Return days since 1970-01-01, with NaN for a missing date; None if one is no date.
+
+    Parameters
+    ----------
+    order : "day first" or "month first", or "" if texts such as 3/4/2024 are no dates.
+    """
+    kind = kind_of("", cells) if len(cells) else None
+    if kind is None:
+        return np.full(len(cells), np.nan)
+    if kind == "dates":
+        days = (pd.to_datetime(cells, utc=True) - pd.Timestamp(0, tz="UTC")) / DAY
+        return np.asarray(days.to_numpy(dtype=np.float64, na_value=np.nan), np.float64)
+    if kind == "numbers":
+        return None
+    codes, texts = read_texts(cells)
+    found = [None if not order and is_ordered(t) else parse_date(t, order) for t in texts]
+    if any(days is None for days in found):
+        return None
+    return np.array([*found, np.nan], dtype=np.float64)[codes]
+
+
 def read_texts(cells: pd.Series[Any]) -> tuple[NDArray[np.intp], list[str]]:
     """Return the code of each cell's text, -1 if it is missing, and the distinct texts."""
     codes, distinct = pd.factorize(cells)
     return codes, [str(value) for value in distinct.tolist()]
 
 
-def read_alone(cells: pd.Series[Any]) -> pd.Series[Any]:
-    """Return texts as pandas reads them from a CSV file that has no other cells.
+class NumbersWritten(NamedTuple):
+    """Numbers that were texts."""
+
+    cells: pd.Series[Any]
+    remark: str  # what is said of them
+
+
+def numbers_written(cells: pd.Series[Any], decimal: str) -> NumbersWritten | None:
+    """Return the numbers that texts such as 1.234,5 and 45,2 % stand for; None if one is no number.
+
+    Parameters
+    ----------
+    decimal : "." or ",", or "" if it is not known: then a number with either is none.
+    """
+    known = cells.dropna()
+    if not len(known) or not is_written(str(known.iloc[0])):
+        return None
+    codes, texts = read_texts(cells)
+    read = []
+    for text in texts:
+        number = parse_number(text, decimal or ".")
+        if number is None or (not decimal and decimal_of(text)):
+            return None
+        read.append(number)
+    remarks = [("percentages", any(n.percent for n in read))]
+    remarks += [("numbers with separated thousands", any(n.grouped for n in read))]
+    values = np.array([*(number.number for number in read), np.nan])
+    return NumbersWritten(
+        pd.Series(values[codes], index=cells.index), ", ".join(r for r, holds in remarks if holds)
+    )
+
+
+def is_written(text: str) -> bool:
+    """Tell whether a text is a number with a decimal point or a decimal comma."""
+    return any(parse_number(text, decimal) is not None for decimal in ".,")
+
+
+def read_alone(cells: pd.Series[Any], decimal: str = ".") -> pd.Series[Any]:
+    """Return texts as they are read from a text file that has no other cells.
 
     A file has one type per column, so other rows may have made texts of numbers or booleans.
     """
     codes, texts = read_texts(cells)
-    return _parse(texts).reindex(codes)  # a missing cell has code −1, and no value
+    numbers = numbers_written(pd.Series(texts, dtype=str), decimal)
+    parsed = _parse(texts) if numbers is None else numbers.cells
+    return parsed.reindex(codes)  # a missing cell has code −1, and no value
 
 
 def read_mixed(frame: pd.DataFrame, names: Iterable[str]) -> pd.DataFrame:

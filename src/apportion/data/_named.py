@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import pandas as pd
@@ -10,6 +10,7 @@ import pandas as pd
 from apportion.bags.bags import Bags, put_in_bags
 from apportion.bags.names import as_written
 from apportion.bags.read import Placed
+from apportion.data.dialect import PLAIN, TableFormat
 from apportion.data.pieces import Pieces, Rows, naming, open_pieces
 from apportion.data.proportions import BagTable
 from apportion.errors import DataError
@@ -21,8 +22,10 @@ def read_columns(
     *,
     values: str | None = None,
     others: bool = False,
+    may_miss: Collection[str | None] = (),
+    form: TableFormat = PLAIN,
 ) -> tuple[Pieces, pd.DataFrame]:
-    """Read columns of a table, all of which must have a value in every row.
+    """Read columns of a table, which must have a value in every row.
 
     Parameters
     ----------
@@ -32,21 +35,27 @@ def read_columns(
         A column whose cells are read as values: numbers are numbers.
     others : bool
         Whether to read all other columns as well, in the same way. Their cells may be missing.
+    may_miss : collection of column names
+        Columns whose cells may be missing as well: None.
+    form : TableFormat
+        What is known of the format of a file.
     """
     texts = list(dict.fromkeys(name for name in names if name is not None))
     wanted = texts if values is None else [*texts, values]
-    pieces = open_pieces(table, index=wanted)
+    pieces = open_pieces(table, index=wanted, form=form)
     pieces.check_columns(wanted)
     chosen = pieces.names if others else wanted
     read = [piece[chosen] for _, piece in pieces.read(chosen, as_text=texts)]
     frame = pd.concat(read, ignore_index=True)
     for name in wanted:
         missing = frame[name].isna().to_numpy()
-        if missing.any():
+        if missing.any() and name in may_miss:
+            frame[name] = frame[name].astype(object).where(~missing, None)
+        elif missing.any():
             raise DataError(
                 f"{pieces.source}: row {missing.argmax():,} (counted from 0) has no {name!r}; "
                 f"{missing.sum():,} of {len(missing):,} rows have none.",
-                "Fill them in, or leave these rows out. In a .csv file NA, None and similar "
+                "Fill them in, or leave these rows out. In a text file NA, None and similar "
                 "texts are read as missing: rename them.",
             )
     return pieces, frame
@@ -54,7 +63,10 @@ def read_columns(
 
 def names_in(pieces: Pieces, cells: pd.Series[Any], table: BagTable | None) -> list[Any]:
     """Return the names in a column; in a CSV file they may be numbers, unless a table is given."""
-    return as_written(cells) if pieces.is_csv and table is None else cells.tolist()
+    if not pieces.is_csv or table is not None:
+        return cells.tolist()
+    known = iter(as_written(cells.dropna()))
+    return [None if missing else next(known) for missing in cells.isna()]
 
 
 def put(pieces: Pieces, placed: Placed, table: BagTable | None, **options: Any) -> Bags:

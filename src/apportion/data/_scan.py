@@ -12,19 +12,24 @@ from numpy.typing import NDArray
 
 from apportion.bags.columns import Columns
 from apportion.bags.names import Register, as_written
+from apportion.bags.read import SKIP
 from apportion.data._cells import Rows
 from apportion.data._named import other_zeros
 from apportion.data._statistics import Statistics
 from apportion.data.pieces import Pieces, naming
 from apportion.data.proportions import BagTable
-from apportion.errors import DataError, Option, and_more, count, listing, suggestion
+from apportion.errors import DataError, Option, count, suggestion
 
 log = logging.getLogger("apportion")
 
 Ints = NDArray[np.int64]
 
 
-LEAVE_OUT = "Convert it to numbers or to text, or leave it out of ", Option("columns", "[…]"), "."
+LEAVE_OUT = (
+    "Convert it to numbers, dates or text, or leave it out of ",
+    Option("columns", "[…]"),
+    ".",
+)
 
 
 class Names:
@@ -33,8 +38,17 @@ class Names:
     Numbers are positions among the names of a table, or else by the order of appearance.
     """
 
-    def __init__(self, source: Pieces, column: str, what: str, table: BagTable | None) -> None:
+    def __init__(
+        self,
+        source: Pieces,
+        column: str,
+        what: str,
+        table: BagTable | None,
+        *,
+        may_miss: bool = False,
+    ) -> None:
         self.source, self.column, self.what, self.table = source, column, what, table
+        self.may_miss = may_miss  # names that are missing or not in the table have number −1
         self.register = None if table is None else Register(table.ids)
         self.numbers: dict[Any, int] = {}
         self.first_rows: dict[Any, int] = {}
@@ -44,20 +58,26 @@ class Names:
     def add(self, cells: pd.Series[Any], rows: Rows) -> NDArray[np.int32]:
         """Add a piece of the column, and return the number of each of its cells."""
         codes, distinct = pd.factorize(cells)
-        if (codes < 0).any():
+        if (codes < 0).any() and not self.may_miss:
             first = rows[int((codes < 0).argmax())]
+            renamed = f"a {self.what} called NA, None or similar is read as missing: rename it."
             raise DataError(
                 f"{self.source.source}: row {first:,} (counted from 0) has no {self.what}: "
                 f"its cell in column {self.column!r} is empty.",
-                f"Fill it in, or leave such rows out. In a .csv file, a {self.what} that is "
-                "called NA, None or similar is read as missing: rename it.",
+                (
+                    "Fill it in, or pass ",
+                    SKIP,
+                    f" to leave such rows out. In a text file, {renamed}",
+                ),
             )
-        firsts = np.empty(len(distinct), np.int64)
+        firsts = np.empty(len(distinct) + 1, np.int64)
         firsts[codes[::-1]] = rows[::-1]  # backwards, so that the first row of each stays
-        number = np.empty(len(distinct), np.int32)
+        number = np.full(len(distinct) + 1, -1, np.int32)  # the last one is of missing names
         for k, name in enumerate(distinct.tolist()):
             if name not in self.numbers:
                 place = self._place(name)
+                if place is None and self.may_miss:
+                    continue
                 if place is None:
                     raise self._unknown(name, int(firsts[k]))
                 self.numbers[name] = place
@@ -78,7 +98,7 @@ class Names:
             f"in {self.table.source}.",
             suggestion(str(name), map(str, self.table.ids)),
             *other_zeros(name, self.table.ids),
-            "Add the bag to that table, or leave its rows out of this one.",
+            ("Add the bag to that table, or pass ", SKIP, " to leave its rows out of this one."),
         )
 
     def check_among(self, classes: Sequence[Hashable]) -> None:
@@ -107,8 +127,17 @@ class Names:
 class Scan:
     """The bags, the labels and the columns that a pass over a table finds."""
 
-    def __init__(self, source: Pieces, bag: str, label: str | None, table: BagTable | None) -> None:
+    def __init__(
+        self,
+        source: Pieces,
+        bag: str,
+        label: str | None,
+        table: BagTable | None,
+        *,
+        skip_unplaced: bool = False,
+    ) -> None:
         self.source, self.bag, self.label, self.table = source, bag, label, table
+        self.skip_unplaced = skip_unplaced
         self.as_text = {bag} if label is None else {bag, label}  # read as text in a CSV file
 
     def read(
@@ -124,7 +153,7 @@ class Scan:
             Which bags the columns are learned from; by default all.
         """
         while True:
-            statistics = Statistics(LEAVE_OUT)
+            statistics = Statistics(LEAVE_OUT, self.source.decimal)
             try:
                 return self._read(features, training, statistics)
             except DataError:
@@ -141,8 +170,8 @@ class Scan:
         name = self.source.source
         more = f", and learning {count(len(features), 'column')}" if features else ""
         log.info("%s: reading the bags of all rows%s", name, more)
-        self.bags = Names(self.source, self.bag, "bag", self.table)
-        self.labels = Names(self.source, self.label or "", "label", None)
+        self.bags = Names(self.source, self.bag, "bag", self.table, may_miss=self.skip_unplaced)
+        self.labels = Names(self.source, self.label or "", "label", None, may_miss=True)
         maybe_numbers = set(features) - self.as_text if self.source.is_csv else ()
         self.n_rows = 0
         for first, piece in self.source.read([*features, *self.as_text], self.as_text):
@@ -154,28 +183,18 @@ class Scan:
             if not features:
                 continue
             with naming(name):
-                if training is None or training[bags].all():
+                kept = bags >= 0 if training is None else np.append(training, False)[bags]
+                if kept.all():
                     statistics.add(piece, rows, features)
                 else:
-                    kept = training[bags]
                     statistics.add(piece[kept], rows[kept], features, maybe_numbers)
-        self._check_filled()
-        if not features:
-            return None
+        if not features or (self.table is not None and not statistics.n_rows and self.n_rows):
+            return None  # all rows may be in bags that are held out
         with naming(name):
             return Columns(**statistics.fields())
 
-    def _check_filled(self) -> None:
-        """Check that every bag of the table has rows."""
-        if self.table is None:
-            return
-        empty = np.ones(len(self.table.ids), bool)
-        empty[list(self.bags.numbers.values())] = False
-        if empty.any():
-            names = [self.table.ids[i] for i in np.flatnonzero(empty).tolist()]
-            raise DataError(
-                f"bag {names[0]!r} of {self.table.source} has 0 rows in {self.source.source}"
-                f"{and_more(len(names))}.",
-                *([f"bags without rows: {listing(names)}"] if len(names) > 1 else []),
-                "Leave the bag out of that table, or add its rows to the other.",
-            )
+    def sizes(self) -> Ints:
+        """Return the number of rows of every bag of the table."""
+        assert self.table is not None
+        placed = self.bags.all_rows
+        return np.bincount(placed[placed >= 0], minlength=len(self.table.ids))

@@ -6,25 +6,38 @@ import logging
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
+from apportion.bags.notation import (
+    DAY_FIRST,
+    MONTH_FIRST,
+    date_orders,
+    decimal_of,
+    is_ordered,
+    parse_date,
+)
 from apportion.data._cells import (
     LEAVE_OUT,
     Kind,
     Rows,
     check_distinct,
     find_columns,
+    is_written,
     kind_of,
     read_alone,
+    read_dates,
     read_numbers,
     read_texts,
 )
-from apportion.errors import DataError, Words
+from apportion.data.dialect import other_decimal
+from apportion.errors import DataError, Option, Words, comma_list, listing
 
 log = logging.getLogger("apportion")
+notes = logging.getLogger("apportion.reading")
 
 MOST_CATEGORIES = 255  # so that a code fits in a byte
 NARROW = 1e-3  # a range, as a part of the mean, of which float32 would keep too few digits
@@ -40,13 +53,22 @@ class _Column:
     least: float = np.inf
     most: float = -np.inf
     counts: Counter[str] = field(default_factory=Counter)
+    orders: set[str] = field(default_factory=lambda: {DAY_FIRST, MONTH_FIRST})  # if texts are dates
+    ordered: bool = False  # whether it matters for one of them
+
+    def add(self, values: NDArray[np.float64], times: Any = 1) -> None:
+        """Add numbers to the sum and the range."""
+        self.total += float((values * times).sum())
+        self.least = min(self.least, float(values.min(initial=np.inf)))
+        self.most = max(self.most, float(values.max(initial=-np.inf)))
 
 
 class Statistics:
     """The statistics of columns, over all pieces that were added."""
 
-    def __init__(self, remedy: Words = LEAVE_OUT) -> None:
+    def __init__(self, remedy: Words = LEAVE_OUT, decimal: str | None = None) -> None:
         self.remedy = remedy  # for a column that is neither numbers nor text
+        self.decimal = decimal  # of numbers in a text file, "" if it is not known
         self.columns: dict[str, _Column] = {}
         self.n_rows = 0
         self.maybe_numbers: Collection[str] = ()
@@ -92,25 +114,30 @@ class Statistics:
         kind = kind_of(name, cells, self.remedy) if len(cells) else None
         if kind == "text" and name in self.maybe_numbers:
             # Rows of the piece that are not learned from may have made it a column of text.
-            cells = read_alone(cells)
+            cells = read_alone(cells, self.decimal or ".")
             kind = kind_of(name, cells)
         if kind and column.kind and kind != column.kind:
             self.mixed = name
             raise DataError(
                 f"column {name!r} is {column.kind} up to row {rows[0]:,}, and {kind} from there.",
-                "Convert it to one of them in all rows: .astype(float) or .astype(str).",
+                "Convert it to one of them in all rows.",
             )
         column.kind = column.kind or kind
-        if kind == "numbers":
-            values = read_numbers(name, cells, rows)
+        if kind == "numbers" or kind == "dates":
+            if kind == "numbers":
+                values = read_numbers(name, cells, rows)
+            else:
+                values = cast("NDArray[np.float64]", read_dates(cells))
             known = ~np.isnan(values)
             n_known = int(known.sum())
-            values = values if n_known == len(values) else values[known]
-            column.total += float(values.sum())
-            column.least = min(column.least, float(values.min(initial=np.inf)))
-            column.most = max(column.most, float(values.max(initial=-np.inf)))
+            column.add(values if n_known == len(values) else values[known])
         elif kind == "text":
             codes, texts = read_texts(cells)
+            if isinstance(cells.dtype, pd.CategoricalDtype):
+                column.orders = set()
+            new = [text for text in texts if text not in column.counts]
+            column.orders &= date_orders(new) if column.orders else set()
+            column.ordered = column.ordered or (bool(column.orders) and any(map(is_ordered, new)))
             counts = np.bincount(codes[codes >= 0], minlength=len(texts))
             n_known = int(counts.sum())
             for text, n in zip(texts, counts.tolist(), strict=True):
@@ -131,7 +158,15 @@ class Statistics:
 
     def _say_if_numbers(self, name: str, column: _Column) -> None:
         """Log that a few cells keep a column from being numbers: that may be a mistake."""
-        odd = [text for text in column.counts if not _is_number(text)]
+        odd = [text for text in column.counts if not is_written(text)]
+        if self.decimal is not None and not odd:
+            other = [text for text in column.counts if decimal_of(text) not in ("", self.decimal)]
+            if other and (not self.decimal or decimal_of(other[0]) != "?"):
+                raise DataError(
+                    f"column {name!r} has {other[0]!r}, a number with another decimal sign than "
+                    f"those {'at the beginning' if not self.decimal else 'of other cells'}.",
+                    other_decimal(self.decimal),
+                )
         n_odd = sum(column.counts[text] for text in odd)
         if 0 < n_odd <= column.known / 10:
             why = f"{n_odd:,} of its {column.known:,} values are not numbers, such as {odd[0]!r}"
@@ -143,30 +178,26 @@ class Statistics:
             raise DataError("the table has 0 columns to learn from.", "Pass at least one column.")
         if not self.n_rows:
             raise DataError("the table has 0 rows to learn from.", "Pass at least one row.")
-        texts = {name: own for name, own in self.columns.items() if own.kind == "text"}
-        numbers = {name: own for name, own in self.columns.items() if own.kind != "text"}
+        dates = self._dates()
+        columns = self._varied()
+        dates = {name: order for name, order in dates.items() if name in columns}
+        texts = {name: own for name, own in columns.items() if own.kind == "text"}
+        numbers = {name: own for name, own in columns.items() if own.kind != "text"}
         ranked = {
             name: sorted(own.counts, key=lambda text, own=own: (-own.counts[text], text))  # type: ignore[misc]
             for name, own in texts.items()
         }
         for name, own in texts.items():
             self._say_if_numbers(name, own)
-            if len(own.counts) > MOST_CATEGORIES:
-                log.warning(
-                    "Column %r has %s categories: only the %d most frequent ones are kept. If they "
-                    "are names, ids or dates, leave the column out.",
-                    name,
-                    f"{len(own.counts):,}",
-                    MOST_CATEGORIES,
-                )
+        self._say_if_many({name: len(own.counts) for name, own in texts.items()})
         means = {name: own.total / max(own.known, 1) for name, own in numbers.items()}
         shifted = tuple(
             name
             for name, own in numbers.items()
-            if 0 < own.most - own.least < NARROW * abs(means[name])
+            if name in dates or 0 < own.most - own.least < NARROW * abs(means[name])
         )
         return {
-            "names": tuple(self.columns),
+            "names": tuple(columns),
             # The mean replaces missing values, so it has the type of the encoded column.
             "means": {
                 name: mean if name in shifted else float(np.float32(mean))
@@ -180,12 +211,67 @@ class Statistics:
                 for name, r in ranked.items()
                 if len(r) > MOST_CATEGORIES
             },
+            "dates": dates,
         }
 
+    def _say_if_many(self, sizes: dict[str, int]) -> None:
+        """Log which columns have more categories than are kept."""
+        many = {name: n for name, n in sizes.items() if n > MOST_CATEGORIES}
+        if not many:
+            return
+        have = (
+            f"{'Column' if not k else 'column'} {name!r} has {n:,} categories"
+            for k, (name, n) in enumerate(many.items())
+        )
+        form = "%s: only the %d most frequent ones are kept. If they are names or ids, leave the "
+        form += "column out" if len(many) == 1 else "columns out"
+        words: list[Any] = [", ".join(have), MOST_CATEGORIES]
+        if not isinstance(self.remedy, str):  # of a table that is read
+            form, words = f"{form} (%s)", [*words, Option("columns", "[…]", comma_list(many))]
+        log.warning(f"{form}.", *words)
 
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+    def _dates(self) -> dict[str, str]:
+        """Turn columns of texts into columns of dates, if they are; return how to read them."""
+        found = {name: "" for name, own in self.columns.items() if own.kind == "dates"}
+        for name, own in self.columns.items():
+            if own.kind != "text" or not own.counts or not own.orders:
+                continue
+            if own.ordered and len(own.orders) > 1:
+                log.warning(
+                    "Column %r is read as categories: its dates, such as %r, may begin with the "
+                    "day or with the month. Write them as 2024-12-31.",
+                    name,
+                    next(iter(own.counts)),
+                )
+                continue
+            found[name] = min(own.orders) if own.ordered else ""
+            days = [parse_date(text, found[name]) for text in own.counts]
+            own.add(np.array(days, np.float64), np.array([*own.counts.values()]))
+            own.kind = "dates"
+        for name, order in found.items():
+            how = f" ({order})" if order else ""
+            notes.info("Column %r holds dates%s: they become days since 1970.", name, how)
+        return found
+
+    def _varied(self) -> dict[str, _Column]:
+        """Return the columns but for those that are empty, or have one value in all rows."""
+        empty = [name for name, own in self.columns.items() if not own.known]
+        constant = [
+            name
+            for name, own in self.columns.items()
+            if own.known
+            and not own.missing
+            and (len(own.counts) == 1 if own.kind == "text" else own.least == own.most)
+        ]
+        if len(empty) + len(constant) == len(self.columns):
+            if self.n_rows > 1:
+                log.warning("No column has different values: nothing can be learned from them.")
+            return self.columns
+        for names, what in ((empty, "no values"), (constant, "one value in all rows")):
+            if names:
+                listed = listing(map(repr, names), most=20)
+                form = f"Column %s has {what}, and is left out."
+                if len(names) > 1:
+                    form = f"Columns %s have {what}, and are left out."
+                notes.info(form, listed)
+        return {n: own for n, own in self.columns.items() if n not in {*empty, *constant}}

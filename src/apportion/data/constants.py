@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy.special import gammaln
 
 from apportion.bags.bags import Bags
-from apportion.errors import DataError, Option, Words, listing
+from apportion.errors import DataError, Option, Words, comma_list, listing
 
 __all__ = ["Constant", "check_constants", "find_constants"]
 
@@ -39,8 +39,6 @@ OF_SPREAD = 0.1  # of the standard deviation of the proportions: the most that t
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-REMEDY: Words = ("Leave such columns out (", Option("columns", "[…]", "NAME"), ").")
-
 
 class Constant(NamedTuple):
     """A column that is constant within every bag, and differs between bags."""
@@ -50,7 +48,11 @@ class Constant(NamedTuple):
 
 
 def check_constants(
-    bags: Bags, keep: Collection[str] = (), *, remedy: Words = REMEDY, leave_out: bool = True
+    bags: Bags,
+    keep: Collection[str] = (),
+    *,
+    remedy: Words | None = None,
+    leave_out: bool = True,
 ) -> list[str]:
     """Warn of the columns that are constant within bags, and return those to leave out.
 
@@ -58,7 +60,7 @@ def check_constants(
     ----------
     keep : collection of column names
         Columns that are neither left out nor warned of.
-    remedy : Words
+    remedy : Words, optional
         How to leave out the other columns, for an interface without the options of `read_table`.
     leave_out : bool
         Whether columns of the bag's own proportions can be left out, or only be warned of.
@@ -77,10 +79,10 @@ def check_constants(
             f"{these} constant within every bag of two or more rows: this tells bags apart, not "
             "rows within a bag. Predictions within a bag cannot differ by it, and it can stand "
             "for the bag itself, so that less is learned from the other columns. ",
-            remedy,
+            remedy or ("Leave such columns out (", _columns(others), ")."),
         )
     if out:
-        keeping = Option("keep", repr(out), ",".join(out))
+        keeping = Option("keep", repr(out), comma_list(out))
         to_learn: Words = ("Pass ", keeping, " to learn from it.")
         these = _named(out)
         if bags.columns is not None and len(out) == len(bags.columns.names):
@@ -90,6 +92,10 @@ def check_constants(
             )
         _warn(f"{these} the bag's own proportions, and left out. ", to_learn)
     return out
+
+
+def _columns(left_out: list[str]) -> Option:
+    return Option("columns", "[…]", comma_list(left_out))
 
 
 def _named(names: list[str]) -> str:

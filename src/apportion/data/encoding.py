@@ -16,17 +16,19 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from apportion.bags.columns import Columns
+from apportion.bags.notation import decimal_of
 from apportion.data._cells import (
     BOOLEANS,
     MOST,
     Rows,
     find_columns,
     kind_of,
+    read_dates,
     read_numbers,
     read_texts,
 )
 from apportion.data._statistics import Statistics
-from apportion.errors import DataError, and_more, count, suggestion
+from apportion.errors import DataError, Option, Words, and_more, count, suggestion
 
 log = logging.getLogger("apportion")
 
@@ -39,8 +41,11 @@ FEW = 64  # rows, whose numbers are encoded all at once
 def learn_columns(frames: pd.DataFrame | Iterable[pd.DataFrame]) -> Columns:
     """Learn the columns of a table.
 
-    Columns of numbers and booleans are numeric; those of text are categorical, and so are pandas
-    categoricals whatever their categories are. Categories are distinguished by their text.
+    Columns of numbers and booleans are numeric, and so are those of dates, also of dates that are
+    written as text: 2024-12-31, 31.12.2024 and 12/31/2024, if it is clear whether the day or the
+    month comes first. Other columns of text are categorical, and so are pandas categoricals
+    whatever their categories are. Categories are distinguished by their text. Columns that are
+    empty or have one value in all rows are left out.
 
     Parameters
     ----------
@@ -131,6 +136,7 @@ def encode_array(columns: Columns, values: NDArray[Any]) -> Numbers:
         values.ndim == 2
         and len(values) <= FEW
         and values.dtype.kind in "biuf"
+        and not columns.dates
         and values.shape[1:] == (len(columns.names),)
     ):
         numbers = np.empty((len(values), columns.n_numbers), np.float32)
@@ -178,9 +184,7 @@ def encode_into(
     few = len(frame) <= FEW and _encode_few(columns, frame, [places[n] for n in numeric], numbers)
     for j, name in enumerate(() if few else numeric):
         cells = frame.iloc[:, places[name]]
-        if kind_of(name, cells) == "text":
-            raise _text_for_numbers(name, cells, rows)
-        values = read_numbers(name, cells, rows)
+        values = _values(columns, name, cells, rows)
         missing = np.isnan(values)
         numbers[:, j] = values - columns.means[name] if name in columns.shifted else values
         if missing.any():
@@ -201,12 +205,32 @@ def encode_into(
     return unseen
 
 
+def _values(columns: Columns, name: str, cells: pd.Series[Any], rows: Rows) -> NDArray[np.float64]:
+    """Return the values of a numeric column."""
+    if name in columns.dates:
+        days = read_dates(cells, columns.dates[name])
+        if days is None:
+            raise _not_dates(name, cells, rows, columns.dates[name])
+        return days
+    kind = kind_of(name, cells)
+    if kind == "text":
+        raise _text_for_numbers(name, cells, rows)
+    if kind == "dates":
+        raise DataError(
+            f"column {name!r} held numbers when it was learned, but holds dates now.",
+            "Pass numbers, as when it was learned.",
+        )
+    return read_numbers(name, cells, rows)
+
+
 def _encode_few(columns: Columns, frame: pd.DataFrame, places: list[int], numbers: Numbers) -> bool:
     """Encode the numeric columns of few rows all at once, if they are plain and fit in float32.
 
     Return whether they were. For one row, pandas takes longer to hand out a column than all the
     rest of a prediction; for many rows, a column at a time takes less memory.
     """
+    if columns.dates:
+        return False
     if places != list(range(frame.shape[1])):
         frame = frame.take(places, axis=1)
     if not all(isinstance(t, np.dtype) and t.kind in "biuf" for t in frame.dtypes.array):
@@ -252,13 +276,28 @@ def _find(columns: Columns, frame: pd.DataFrame) -> dict[str, int]:
     return places
 
 
+def _not_dates(name: str, cells: pd.Series[Any], rows: Rows, order: str) -> DataError:
+    known = np.flatnonzero(cells.notna()).tolist()
+    at = next((k for k in known if read_dates(cells.iloc[[k]], order) is None), 0)
+    read = f" ({order})" if order else ""
+    return DataError(
+        f"column {name!r} held dates{read} when it was learned, but row {rows[at]:,} (counted from "
+        f"0) is {str(cells.iloc[at])!r}.",
+        "Write dates as 2024-12-31, and leave cells empty whose value is not known.",
+    )
+
+
 def _text_for_numbers(name: str, cells: pd.Series[Any], rows: Rows) -> DataError:
     known = cells.notna().to_numpy()
     bad = known & pd.to_numeric(cells.astype(object), errors="coerce").isna().to_numpy()
     bad &= ~cells.astype(str).str.upper().isin(BOOLEANS).to_numpy()
     at = int((bad if bad.any() else known).argmax())
+    text = str(cells.iloc[at])
+    remedy: Words = "Convert it to numbers, and leave cells empty whose value is not known."
+    if (sign := decimal_of(text)) in (".", ","):
+        remedy = ("Read its file with ", Option("decimal", repr(sign), f"'{sign}'"), ".")
     return DataError(
         f"column {name!r} held numbers when it was learned, but holds text now: "
-        f"row {rows[at]:,} (counted from 0) is {str(cells.iloc[at])!r}.",
-        "Convert it to numbers, and leave cells empty whose value is not known.",
+        f"row {rows[at]:,} (counted from 0) is {text!r}.",
+        remedy,
     )

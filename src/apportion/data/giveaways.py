@@ -25,7 +25,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.special import gammaln, xlogy
 
 from apportion.bags.bags import Bags
-from apportion.errors import DataError, Option, Words, count
+from apportion.errors import DataError, Option, Words, comma_list, count, listing
 
 __all__ = ["Giveaway", "check_for_truth", "find_giveaways"]
 
@@ -84,23 +84,26 @@ def check_for_truth(
             "Correct the name, or do not name it.",
         )
     found = [given for given in find_giveaways(bags) if given.name not in keep]
-    for given in found:
-        if not given.off:
-            problem = f"{given.what} meets the class counts of {given.where} exactly"
-            words = (remedy or _remedy)(given.name)
-            raise DataError(f"{problem}: it gives the truth away.", words)
+    exact = [given for given in found if not given.off]
+    if exact:
+        problem = f"{exact[0].what} meets the class counts of {exact[0].where} exactly"
+        others = list(dict.fromkeys(given.name for given in exact))[1:]
+        also = f"; so do {listing(map(repr, others))}" if others else ""
+        words = _remedy(exact[0].name, *others) if remedy is None else remedy(exact[0].name)
+        raise DataError(f"{problem}: it gives the truth away{also}.", words)
     for given in found:
         log.warning("%s", given)
 
 
-def _remedy(name: str) -> Words:
+def _remedy(name: str, *others: str) -> Words:
+    names = [name, *others]
     return (
         "Pass ",
         Option("label", repr(name), name),
         " if it is the truth, which is then used for accuracies alone; leave it out (",
-        Option("columns", "[…]", name),
+        Option("columns", "[…]", comma_list(names)),
         "); or pass ",
-        Option("keep", f"[{name!r}]", name),
+        Option("keep", repr(names), comma_list(names)),
         " to learn from it.",
     )
 

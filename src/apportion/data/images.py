@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
@@ -18,6 +19,7 @@ from apportion.bags.read import Placed, factorize
 from apportion.data._image_files import ImageFiles
 from apportion.data._named import agreed, names_in, put, read_columns
 from apportion.data._row_store import check_store
+from apportion.data.dialect import PLAIN, TableFormat
 from apportion.data.pieces import Pieces, Rows
 from apportion.data.proportions import BagTable, read_proportions
 from apportion.data.tables import split_bags
@@ -39,6 +41,12 @@ def read_images(
     size: tuple[int, int] | None = None,
     follow_links: bool = False,
     store: str | os.PathLike[str] | None = None,
+    skip_unplaced: bool = False,
+    sep: str | None = None,
+    decimal: str | None = None,
+    encoding: str | None = None,
+    sheet: str | None = None,
+    proportions_sheet: str | None = None,
 ) -> Bags:
     """Read image files, and put them in bags.
 
@@ -50,11 +58,11 @@ def read_images(
     ----------
     folder : path
         Where the files are.
-    table : path of a .csv or .parquet file, or DataFrame
+    table : path of a table, or a frame, as in `apportion.read_table`
         One row per image.
     bag, file : str
         The columns of bag ids, and of file names within the folder (``cats/1.png``).
-    proportions : dict, DataFrame or path of a .csv or .parquet file, optional
+    proportions : dict, Series, frame or path of a table, optional
         The proportions of the classes by bag: a file has a column that is called `bag`, and a
         column per class. Without it, the labels in each bag are counted.
     counts, normalize : bool
@@ -70,6 +78,10 @@ def read_images(
         A new or empty folder, in which the array becomes a file that is mapped into memory,
         ``images.npy``. By default an array of more than 1 GiB is a temporary file, which is removed
         when it is not used any more.
+    skip_unplaced : bool
+        Whether rows without a bag, or of a bag that `proportions` do not have, are left out.
+    sep, decimal, encoding, sheet, proportions_sheet : str, optional
+        The format of files, as in `apportion.read_table`.
 
     Examples
     --------
@@ -90,8 +102,17 @@ def read_images(
     target = None if store is None else Path(store).expanduser()
     if target is not None:
         check_store(target)
-    how = {"counts": counts, "normalize": normalize, "follow_links": follow_links}
-    bags, _, files = _place(folder, table, bag, file, label, proportions, **how)
+    how: dict[str, Any] = {
+        "counts": counts,
+        "normalize": normalize,
+        "follow_links": follow_links,
+        "skip_unplaced": skip_unplaced,
+    }
+    form = TableFormat(sep, decimal, encoding, sheet)
+    known = None
+    if proportions is not None:
+        known = read_proportions(proportions, bag, form=replace(form, sheet=proportions_sheet))
+    bags, _, files = _place(folder, table, bag, file, label, known, form=form, **how)
     return bags.with_rows(files.read(shape, target))
 
 
@@ -117,13 +138,15 @@ def _place(
     label: str | None,
     proportions: Any,
     follow_links: bool = False,
+    form: TableFormat = PLAIN,
     **how: Any,
 ) -> tuple[Bags, BagTable | None, ImageFiles]:
     """Put files in bags, so that errors in the bags are raised before all files are read."""
     root = Path(folder).expanduser()
     if not root.is_dir():
         raise DataError(f"{root} is not a folder.", "Pass the folder that the image files are in.")
-    pieces, frame = read_columns(table, [file, bag, label])
+    may_miss = [label, *([bag] if how.get("skip_unplaced") else [])]
+    pieces, frame = read_columns(table, [file, bag, label], may_miss=may_miss, form=form)
     files = _check_names(pieces.source, frame[file].tolist(), follow_links)
     known = None if proportions is None else read_proportions(proportions, bag)
     ids = names_in(pieces, frame[bag], known)
@@ -133,10 +156,10 @@ def _place(
         labels = agreed(
             pieces.source, "file", files, "label", names_in(pieces, frame[label], known)
         )
-        truth = factorize(labels.values(), "label", len(labels))
+        truth = factorize(labels.values(), "label", len(labels), missing=None)
     distinct, place = factorize(files, "file", len(files))
     first_rows = np.unique(place, return_index=True)[1].tolist()
-    placed = Placed(*factorize(ids, "bag id", len(ids)), place)
+    placed = Placed(*factorize(ids, "bag id", len(ids), missing=None), place)
     bags = put(pieces, placed, known, truth=truth, **how)
     found = ImageFiles(root, list(map(str, distinct)), first_rows)
     if not follow_links:

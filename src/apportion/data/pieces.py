@@ -1,13 +1,14 @@
-"""Tables that are read in pieces: CSV and Parquet files of any size, and DataFrames.
+"""Tables that are read in pieces: text and Parquet files of any size, Excel files and frames.
 
 A file is opened once per pass over it: what its header says and what the first pass reads come from
-the same opening.
+the same opening. How a text file writes its table is recognised first (`apportion.data.dialect`).
 """
 
 from __future__ import annotations
 
 import csv
 import gzip
+import io
 import logging
 import os
 import re
@@ -24,12 +25,25 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from apportion.data._cells import check_distinct
-from apportion.errors import ApportionError, DataError, and_more, count, suggestion
+from apportion.data._cells import check_distinct, numbers_written
+from apportion.data._excel import read_sheet
+from apportion.data.dialect import PLAIN, SEP, Dialect, TableFormat, not_encoded, recognise
+from apportion.errors import (
+    ApportionError,
+    DataError,
+    Words,
+    and_more,
+    count,
+    listing,
+    suggestion,
+)
 
 log = logging.getLogger("apportion")
+notes = logging.getLogger("apportion.reading")  # how files were read, which check shows too
 
-FORMATS = (".csv", ".csv.gz", ".parquet")
+TEXT = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt", ".txt.gz")
+FORMATS = (*TEXT, ".parquet", ".xlsx")
+KINDS = "a .csv, .tsv, .txt, .xlsx or .parquet file, or a folder of .parquet files"
 CELLS = 2**21  # of one piece: 16 MiB of numbers
 MOST_ROWS = 2**17
 MOST_COLUMNS = 20_000  # each takes about a millisecond per piece, whatever its length
@@ -37,7 +51,8 @@ MOST_COLUMNS = 20_000  # each takes about a millisecond per piece, whatever its 
 # The names that pandas and pyarrow use for an index without a name, when it is saved.
 NAMELESS = re.compile(r"Unnamed: \d+|__index_level_\d+__")
 
-Rows = str | os.PathLike[str] | pd.DataFrame
+# Or a frame of polars or pyarrow.
+Rows = str | os.PathLike[str] | pd.DataFrame | Any
 
 
 @dataclass(eq=False)
@@ -49,12 +64,19 @@ class Pieces:
     frame: pd.DataFrame | None = None
     path: Path | None = None
     options: Mapping[str, Any] = field(default_factory=dict)  # of pandas.read_csv
+    dialect: Dialect = field(default_factory=Dialect)  # of a text file
     opened: Any = None  # the file, until the first pass uses it
+    said: set[str] = field(default_factory=set)  # about numbers, so that it is said once
 
     @property
     def is_csv(self) -> bool:
-        """Whether the types of the cells have to be inferred."""
+        """Whether it is a text file: the types of its cells have to be inferred."""
         return self.path is not None and not is_parquet(self.path)
+
+    @property
+    def decimal(self) -> str | None:
+        """The decimal sign of numbers in texts; None if the table has types of its own."""
+        return self.dialect.decimal if self.is_csv else None
 
     def check_columns(self, names: Iterable[str], remedy: str = "") -> None:
         """Check that the table has some columns."""
@@ -78,9 +100,10 @@ class Pieces:
             pieces = self._read_csv(n_rows, dict.fromkeys(as_text, str))
         else:
             pieces = self._read_parquet(n_rows, [name for name in self.names if name in names])
+        maybe_numbers = set(names) - set(as_text) if self.is_csv else ()
         first, said = 0, 0
         for piece in pieces:
-            yield first, piece
+            yield first, self._with_numbers(piece, maybe_numbers)
             first += len(piece)
             if first - said >= 2**20:
                 said = first
@@ -89,6 +112,22 @@ class Pieces:
             raise DataError(
                 f"{self.source} has 0 rows below its header.", "Pass a table with rows."
             )
+
+    def _with_numbers(self, piece: pd.DataFrame, names: Collection[str]) -> pd.DataFrame:
+        """Return a piece with numbers in place of texts such as 1.234,5 and 45,2 %."""
+        found = {}
+        for name in piece.columns:
+            if name in names and piece[name].dtype.kind not in "biufM":
+                read = numbers_written(piece[name], self.dialect.decimal)
+                if read is not None:
+                    found[name] = read.cells
+                    self._say(name, read.remark)
+        return piece.assign(**found) if found else piece
+
+    def _say(self, name: str, remark: str) -> None:
+        if remark and name not in self.said:
+            self.said.add(name)
+            notes.info("%s: column %r is read as %s.", self.source, name, remark)
 
     def read_as_written(self, names: Collection[str]) -> Iterator[pd.DataFrame]:
         """Yield the same pieces with these columns alone, whose cells can be written again."""
@@ -113,9 +152,11 @@ class Pieces:
         # Without index_col pandas takes cells past the names for those of an index, and with
         # usecols it drops them silently. With low_memory a column may be of several types.
         options: Any = {"index_col": False, "low_memory": False, "chunksize": n_rows}
-        options |= {"header": 0, "names": self.names, "dtype": dtype, **self.options, **more}
+        options |= {"header": 0, "names": self.names, "dtype": dtype}
+        options |= {**self.dialect.options, **self.options, **more}
         with reading(self.path):
-            file, self.opened = self.opened or _open_text(self.path), None
+            file = self.opened or _as_text(_open_binary(self.path), self.dialect.encoding)
+            self.opened = None
         with file:
             with reading(self.path):
                 reader = pd.read_csv(file, **options)
@@ -125,14 +166,15 @@ class Pieces:
         self, n_rows: int, names: list[str], **options: Any
     ) -> Iterator[pd.DataFrame]:
         assert self.path is not None
-        with reading(self.path):
-            file, self.opened = self.opened or _open_parquet(self.path), None
-        with file:
-            batches = file.iter_batches(n_rows, columns=names)
-            tables = (pa.Table.from_batches([batch]) for batch in batches)
-            # Without the metadata of pandas, which turns some columns into an index.
-            plain = (table.replace_schema_metadata(None) for table in tables)
-            yield from _each(self.path, (table.to_pandas(**options) for table in plain))
+        for path in parquet_files(self.path):
+            with reading(path):
+                file, self.opened = self.opened or _open_parquet(path), None
+            with file:
+                batches = file.iter_batches(n_rows, columns=names)
+                tables = (pa.Table.from_batches([batch]) for batch in batches)
+                # Without the metadata of pandas, which turns some columns into an index.
+                plain = (table.replace_schema_metadata(None) for table in tables)
+                yield from _each(path, (table.to_pandas(**options) for table in plain))
 
 
 def _each(path: Path, pieces: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
@@ -149,7 +191,11 @@ def _each(path: Path, pieces: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
 
 
 def open_pieces(
-    rows: Rows | Pieces, *, index: Collection[str] = (), names: Collection[str] = ()
+    rows: Rows | Pieces,
+    *,
+    index: Collection[str] = (),
+    names: Collection[str] = (),
+    form: TableFormat = PLAIN,
 ) -> Pieces:
     """Open a table.
 
@@ -158,74 +204,100 @@ def open_pieces(
     index : collection of str
         Names that may also be those of a frame's index.
     names : collection of str
-        The names of the columns, for a file of commas without a header row.
+        The names of the columns, for a text file without a header row.
+    form : TableFormat
+        What is known of the format of a file.
     """
     if isinstance(rows, Pieces):
         return rows
+    rows = as_pandas(rows)
     if isinstance(rows, pd.DataFrame):
         levels = [
             name for name in rows.index.names if str(name) in index and name not in rows.columns
         ]
         frame = rows.reset_index(level=levels) if levels else rows
-        own = distinct_names(frame.columns, "rows")
-        if own != list(frame.columns):
-            frame = frame.set_axis(own, axis=1)
-        return Pieces("rows", own, frame=frame)
+        return _of_frame("rows", frame)
     if not isinstance(rows, str | os.PathLike):
         raise DataError(
             f"rows are a {type(rows).__name__}.",
-            "Pass a DataFrame, or the path of a .csv or .parquet file.",
+            f"Pass a frame of pandas, polars or pyarrow, or the path of {KINDS}.",
         )
     path = Path(rows).expanduser()
-    if names and is_parquet(path):
+    if names and (is_parquet(path) or is_excel(path)):
         raise DataError(
             f"{path} has names of its own, but {len(names)} are given.", "Leave them out."
         )
     if names and not path.is_file():
-        raise DataError(f"{path} does not exist.", "Pass the path of a file of rows with commas.")
+        raise DataError(f"{path} does not exist.", "Pass the path of a file of rows.")
     if not names:
         check_file(path)
+    if is_excel(path):
+        with reading(path):
+            return _of_frame(str(path), read_sheet(path, form.sheet))
     with reading(path):
-        file = _open_parquet(path) if is_parquet(path) else _open_text(path)
+        if is_parquet(path):
+            file, dialect = _open_parquet(parquet_files(path)[0]), Dialect()
+        else:
+            binary = _open_binary(path)
+            try:
+                dialect = recognise(binary, path, form, list(names))
+            except BaseException:
+                binary.close()
+                raise
+            file = _as_text(binary, dialect.encoding)
     try:
         with reading(path):
-            pieces = _opened(path, file, names)
+            pieces = _opened(path, file, names, dialect)
             _check_width(pieces)
     except BaseException:
         file.close()
         raise
     weakref.finalize(pieces, file.close)  # if no pass ever uses it
+    if str(dialect):
+        notes.info("%s: %s.", path, dialect)
     return pieces
 
 
-def _opened(path: Path, file: Any, names: Collection[str]) -> Pieces:
+def as_pandas(table: Any) -> Any:
+    """Return a frame of polars or pyarrow as one of pandas, and anything else unchanged."""
+    if type(table).__name__ == "LazyFrame" and hasattr(table, "collect"):
+        table = table.collect()
+    return table.to_pandas() if hasattr(table, "to_pandas") else table
+
+
+def _of_frame(source: str, frame: pd.DataFrame) -> Pieces:
+    own = distinct_names(frame.columns, source)
+    if own != list(frame.columns):
+        frame = frame.set_axis(own, axis=1)
+    return Pieces(source, own, frame=frame)
+
+
+def _opened(path: Path, file: Any, names: Collection[str], dialect: Dialect) -> Pieces:
     """Read the header of a file that was opened."""
     if is_parquet(path):
         own = distinct_names(file.schema_arrow.names, str(path))
+        _check_schemas(path, file.schema_arrow)
         return Pieces(str(path), own, path=path, opened=file)
     if names:
-        return _without_header(path, file, distinct_names(names, "the given names"))
-    header = _header(file)
-    if len(header) == 1 and ";" in header[0]:
-        raise DataError(
-            f"{path} has one column, {header[0]!r}: its cells seem to be separated by semicolons.",
-            "Save it with commas.",
-        )
+        return _without_header(path, file, distinct_names(names, "the given names"), dialect)
+    for _ in range(dialect.skip):
+        file.readline()
+    header = _header(file, dialect.sep)
     file.seek(0)  # pandas counts lines from where it begins
     own = distinct_names(header, str(path))
-    return Pieces(str(path), own, path=path, opened=file)
+    return Pieces(str(path), own, path=path, opened=file, dialect=dialect)
 
 
-def _without_header(path: Path, file: TextIO, names: list[str]) -> Pieces:
-    """Look at the first row of a file of commas that has no header row.
+def _without_header(path: Path, file: TextIO, names: list[str], dialect: Dialect) -> Pieces:
+    """Look at the first row of a text file that has no header row.
 
     As in files of the UCI repository, spaces after commas are no part of a cell, and a first line
     that begins with a bar is a remark.
     """
-    remark = file.readline().startswith("|")
+    remark = file.readline().startswith("|") and dialect.sep != "|"
     if not remark:
         file.seek(0)
-    n_columns = len(_header(file))
+    n_columns = len(_header(file, dialect.sep))
     file.seek(0)
     if n_columns != len(names):
         raise DataError(
@@ -234,18 +306,20 @@ def _without_header(path: Path, file: TextIO, names: list[str]) -> Pieces:
             "Name every column, in the order of the file.",
         )
     options = {"header": None, "skipinitialspace": True, "skiprows": int(remark)}
-    return Pieces(str(path), names, path=path, options=options, opened=file)
+    return Pieces(str(path), names, path=path, options=options, opened=file, dialect=dialect)
 
 
-def _open_text(path: Path) -> TextIO:
-    opener: Any = gzip.open if path.name.lower().endswith(".gz") else open
-    file: TextIO = opener(path, "rt", encoding="utf-8-sig", newline="")
-    return file
+def _open_binary(path: Path) -> Any:
+    return gzip.open(path, "rb") if path.name.lower().endswith(".gz") else path.open("rb")
 
 
-def _header(file: TextIO) -> list[str]:
+def _as_text(file: Any, encoding: str) -> TextIO:
+    return io.TextIOWrapper(file, encoding=encoding, newline="")
+
+
+def _header(file: TextIO, sep: str) -> list[str]:
     """Read the first line that is not empty, unchanged: pandas would rename repeated names."""
-    for cells in csv.reader(iter(file.readline, "")):
+    for cells in csv.reader(iter(file.readline, ""), delimiter=sep):
         if cells:
             return [name or f"Unnamed: {j}" for j, name in enumerate(cells)]
     raise ValueError("it has no header row")
@@ -256,21 +330,62 @@ def _open_parquet(path: Path) -> Any:
     return pq.ParquetFile(path, pre_buffer=False, buffer_size=2**20)
 
 
+def parquet_files(path: Path) -> list[Path]:
+    """Return a Parquet file, or those in a folder in the order of their names."""
+    if not path.is_dir():
+        return [path]
+    files = sorted(path.glob("*.parquet"))
+    if inner := sorted(file for file in path.glob("*/**/*.parquet") if file.is_file()):
+        raise DataError(
+            f"{path} has Parquet files in folders of its own, such as "
+            f"{inner[0].relative_to(path)}.",
+            "Pass a folder whose files are all its own: names of folders are not read as values.",
+        )
+    if not files:
+        raise DataError(f"{path} is a folder with 0 .parquet files.", f"Pass {KINDS}.")
+    return files
+
+
+def _check_schemas(path: Path, first: Any) -> None:
+    """Check that all Parquet files of a folder have the same columns, of the same types."""
+    files = parquet_files(path)
+    for other in files[1:]:
+        schema = pq.read_schema(other)
+        if schema.names != first.names:
+            odd = sorted({*schema.names} ^ {*first.names}) or [
+                own for own, name in zip(schema.names, first.names, strict=True) if own != name
+            ]
+            raise DataError(
+                f"{other} has the columns {listing(schema.names)}, but {files[0].name} "
+                f"{listing(first.names)}: {odd[0]!r} is different.",
+                "All files of a folder must have the same columns, in the same order.",
+            )
+        for own, known in zip(schema, first, strict=True):
+            if own.type != known.type:
+                raise DataError(
+                    f"{other} has column {own.name!r} of type {own.type}, but {files[0].name} of "
+                    f"type {known.type}.",
+                    "All files of a folder must have the same types: save it again.",
+                )
+
+
 # ------------------------------------------------------------------------- checks and errors
 
 
 def check_file(path: Path) -> None:
     """Check that there is such a file, and that its name ends in one of the formats."""
+    if path.is_dir():
+        return
     if not path.name.lower().endswith(FORMATS):
         raise DataError(
-            f"{path} is neither .csv nor .parquet by its name.",
+            f"{path} is none of {', '.join(FORMATS)} by its name.",
             "Save the table in one of these formats.",
         )
     if not path.is_file():
         there = sorted(near.name for near in path.parent.glob("*") if near.name.endswith(FORMATS))
         raise DataError(
             f"{path} does not exist.",
-            suggestion(path.name, there) if there else "Pass the path of a .csv or .parquet file.",
+            suggestion(path.name, there) if there else f"Pass the path of {KINDS}.",
         )
 
 
@@ -296,8 +411,13 @@ def check_columns(
 
 
 def is_parquet(path: Path) -> bool:
-    """Tell whether a file is a Parquet file by its name."""
-    return path.suffix.lower() == ".parquet"
+    """Tell whether a path is a Parquet file by its name, or a folder of them."""
+    return path.suffix.lower() == ".parquet" or path.is_dir()
+
+
+def is_excel(path: Path) -> bool:
+    """Tell whether a file is an Excel file by its name."""
+    return path.suffix.lower() == ".xlsx"
 
 
 @contextmanager
@@ -310,6 +430,8 @@ def reading(path: Path) -> Iterator[None]:
             yield
     except DataError:
         raise
+    except UnicodeDecodeError as error:
+        raise not_encoded(path, error.encoding) from error
     except (
         OSError,
         ValueError,
@@ -322,10 +444,10 @@ def reading(path: Path) -> Iterator[None]:
         first = str(error).strip().partition("\n")[0].rstrip(".")
         if isinstance(error, pd.errors.ParserWarning):
             first = "its rows have more cells than it has columns"
-        raise DataError(
-            f"{path} cannot be read: {first}.",
-            "Save it again: as .parquet, or as .csv in UTF-8 with commas and a header row.",
-        ) from error
+        remedy: Words = "Save it again, for example as .csv in UTF-8 with a header row."
+        if not is_parquet(path) and not is_excel(path):
+            remedy = ("Pass ", SEP, " if its cells are separated otherwise, or save it again.")
+        raise DataError(f"{path} cannot be read: {first}.", remedy) from error
 
 
 @contextmanager

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from apportion.bags.names import Register, as_written, sorted_names
+from apportion.bags.notation import OTHER, decimal_of, parse_number
 from apportion.bags.read import Table
+from apportion.data.dialect import PLAIN, TableFormat, find_decimal, other_decimal
 from apportion.data.pieces import (
+    KINDS,
+    as_pandas,
     check_columns,
     check_file,
     distinct_names,
@@ -22,9 +26,10 @@ from apportion.data.pieces import (
     named,
     naming,
     open_pieces,
+    parquet_files,
     reading,
 )
-from apportion.errors import DataError, Option, and_more, count, listing, suggestion
+from apportion.errors import DataError, Option, Words, and_more, count, listing, suggestion
 
 __all__ = ["SETS", "BagTable", "read_proportions"]
 
@@ -33,7 +38,11 @@ SETS = ("train", "valid", "test")  # its values
 # Names of the columns of a long table, in the singular or the plural.
 CLASS_NAMES = ("class", "classes", "label", "labels", "category", "categories")
 CLASSES = Option("classes", '["yes", "no"]', "yes,no")
-DIGITS = r"^\s*[+-]?\d*\.(\d+)(?:[eE].*)?\s*$"  # those of a number
+NAMED = "Name the column of the bags as in the rows."
+SHAPE = (
+    "A table has the bags and one column of numbers per class; or, with one row per bag and class, "
+    "a column of classes and one of numbers."
+)
 VALUE_NAMES = ("value", "values", "count", "counts", "proportion", "proportions", "share", "shares")
 
 
@@ -44,19 +53,33 @@ class BagTable(Table):
     source: str = "proportions"  # its name in errors
     split: tuple[str, ...] | None = None  # "train", "valid" or "test", bag by bag
 
+    def with_rows(self, sizes: NDArray[np.int64]) -> BagTable:
+        """Return the table without the bags that have no rows."""
+        made, split = cast("BagTable", super().with_rows(sizes)), self.split
+        if split is None:
+            return made
+        return replace(made, split=tuple(split[i] for i in np.flatnonzero(sizes)))
 
-def read_proportions(given: Any, bag: str, classes: Iterable[Hashable] | None = None) -> BagTable:
+
+def read_proportions(
+    given: Any,
+    bag: str,
+    classes: Iterable[Hashable] | None = None,
+    form: TableFormat = PLAIN,
+) -> BagTable:
     """Read a table of proportions, or of counts, in any of its forms; a file is read once.
 
     Parameters
     ----------
-    given : mapping, DataFrame, or path of a .csv or .parquet file
+    given : mapping, Series, frame, or path of a text, Excel or Parquet file
         Or what was read before, which is returned.
     bag : str
-        The column of the bags. A DataFrame may have them in its index instead.
+        The column of the bags. A pandas DataFrame may have them in its index instead.
     classes : sequence, optional
         The classes, in this order. Of a wide table of a file or frame only these columns are read;
         a class that a long table does not have is 0 in all bags.
+    form : TableFormat
+        What is known of the format of a file.
 
     Examples
     --------
@@ -67,11 +90,11 @@ def read_proportions(given: Any, bag: str, classes: Iterable[Hashable] | None = 
     """
     if isinstance(given, BagTable):
         return given
-    if isinstance(given, Mapping):
+    if isinstance(given, Mapping | pd.Series):
         table = Table.read(given, classes, ())
         return BagTable(table.ids, table.classes, table.values)
-    source, frame = _load(given, bag)
-    from_csv = isinstance(given, str | os.PathLike) and not is_parquet(Path(given))
+    source, frame, decimal = _load(given, bag, form)
+    from_csv = decimal is not None
     if not len(frame):
         raise DataError(f"{source} has 0 bags.", "Add one row per bag.")
     cells = frame.pop(bag)
@@ -86,47 +109,57 @@ def read_proportions(given: Any, bag: str, classes: Iterable[Hashable] | None = 
     split = None if said is None else _split(source, said, code, ids)
     columns = [str(name).lower() for name in frame.columns]
     says_long = len(columns) == 2 and columns[0] in CLASS_NAMES and columns[1] in VALUE_NAMES
+    if not from_csv:
+        texts = (c.dropna().astype(str).tolist() for _, c in frame.items() if _is_text(c))
+        decimal = form.decimal or find_decimal(texts, source, "")
+    read = _Numbers(source, decimal or ".")
     if len(ids) == len(cells) and not says_long:
-        names, values = _wide(source, frame, ids, classes)
+        names, values = _wide(read, frame, ids, classes)
     else:
-        names, values = _long(source, frame, code, ids, classes, from_csv=from_csv)
-    digits = _digits(frame.select_dtypes(exclude="number")) if from_csv else None
-    return BagTable(ids, names, values, digits, source, split)
+        names, values = _long(read, frame, code, ids, classes, from_csv=from_csv)
+    return BagTable(ids, names, values, read.digits if from_csv else None, source, split)
 
 
-def _digits(cells: pd.DataFrame) -> int:
-    """Return how many digits after the point numbers are written with, in a CSV file."""
-    written = (cells[name].astype(str).str.extract(DIGITS)[0].str.len() for name in cells)
-    return max((int(lengths.max()) for lengths in written if lengths.notna().any()), default=0)
+def _is_text(cells: pd.Series[Any]) -> bool:
+    return cells.dtype.kind not in "biufmM" and any(isinstance(cell, str) for cell in cells)
 
 
-def _load(given: Any, bag: str) -> tuple[str, pd.DataFrame]:
-    """Return the name of a table, and a frame of its own that has a column of bags."""
+def _load(given: Any, bag: str, form: TableFormat) -> tuple[str, pd.DataFrame, str | None]:
+    """Return the name of a table, a frame of its own that has a column of bags, and its decimal.
+
+    The decimal sign is that of a text file, whose cells are all texts.
+    """
+    indexed = isinstance(given, pd.DataFrame)
+    given = as_pandas(given)
     if isinstance(given, pd.DataFrame):
         distinct_names(given.columns, "proportions")
         frame = given.rename(columns={name: bag for name in given.columns if str(name) == bag})
+        if bag not in frame.columns and not indexed:
+            check_columns("proportions", list(frame.columns), [bag], NAMED)
         if bag not in frame.columns:
             frame.insert(0, bag, frame.index)
-        return "proportions", frame
+        return "proportions", frame, None
     if not isinstance(given, str | os.PathLike):
         raise DataError(
             f"proportions are a {type(given).__name__}.",
-            "Pass a DataFrame or a dict by bag, or the path of a .csv or .parquet file.",
+            f"Pass a frame or a dict by bag, or the path of {KINDS}.",
         )
-    path, remedy = Path(given).expanduser(), "Name the column of the bags as in the rows."
+    path = Path(given).expanduser()
     if not is_parquet(path):
-        pieces = open_pieces(path)
-        pieces.check_columns([bag], remedy)
+        pieces = open_pieces(path, form=form)
+        pieces.check_columns([bag], NAMED)
         # As text a cell stays what it was, and a class may be called NA.
         read = list(pieces.read_as_written(named(pieces.names, str(path))))
-        return str(path), pd.concat(read, ignore_index=True).replace("", np.nan)
+        frame = pd.concat(read, ignore_index=True)
+        return str(path), frame.replace("", np.nan) if pieces.is_csv else frame, pieces.decimal
     check_file(path)
     with reading(path):
-        frame = pd.read_parquet(path)
+        parts = [pd.read_parquet(file) for file in parquet_files(path)]
+        frame = pd.concat(parts) if len(parts) > 1 else parts[0]
     if bag not in frame.columns and bag in frame.index.names:
         frame = frame.reset_index()
-    check_columns(str(path), distinct_names(frame.columns, str(path)), [bag], remedy)
-    return str(path), frame
+    check_columns(str(path), distinct_names(frame.columns, str(path)), [bag], NAMED)
+    return str(path), frame, None
 
 
 def _split(
@@ -153,40 +186,66 @@ def _split(
     return tuple(found[k] for k in range(len(ids)))
 
 
-def _values(
-    source: str, cells: pd.Series[Any], bags: Sequence[Any], what: str
-) -> NDArray[np.float64]:
-    """Return the numbers in a column; `bags` has the name of each cell's bag."""
-    bad = _not_numbers(cells)
-    if bad.any():
-        at = int(bad.argmax())
-        raise DataError(
-            f"{source}: {what} of bag {bags[at]!r} is {cells.iloc[at]!r}, which is not a number"
-            f"{and_more(int(bad.sum()))}.",
-            "A table has the bags and one column of numbers per class; or, with one row per bag "
-            "and class, a column of classes and one of numbers.",
-            ("Pass ", CLASSES, " to name the columns of the classes, if there are others."),
-        )
-    return _numbers(cells)
+class _Numbers:
+    """The numbers in the cells of a table, and how many digits they are written with."""
 
+    def __init__(self, source: str, decimal: str) -> None:
+        self.source, self.decimal = source, decimal
+        self.digits = 0  # after the decimal sign
 
-def _numbers(cells: pd.Series[Any]) -> NDArray[np.float64]:
-    plain = cells if cells.dtype.kind in "biuf" else cells.astype(object)
-    numbers = pd.to_numeric(plain, errors="coerce")
-    values: NDArray[np.float64] = numbers.to_numpy(dtype=np.float64, na_value=np.nan)
-    return values
+    def read(self, cells: pd.Series[Any], bags: Sequence[Any], what: str) -> NDArray[np.float64]:
+        """Return the numbers in a column; `bags` has the name of each cell's bag.
 
+        Percent signs are left out: shares of 100 are recognised by their sums.
+        """
+        values, bad = self._parsed(cells)
+        if bad.any():
+            at = int(bad.argmax())
+            cell = cells.iloc[at]
+            to_choose: Words = ("Pass ", CLASSES, " to name the columns of the classes.")
+            remedies: tuple[Words, ...] = (SHAPE, to_choose)
+            if decimal_of(str(cell)) == OTHER[self.decimal]:
+                remedies = (other_decimal(self.decimal),)
+            raise DataError(
+                f"{self.source}: {what} of bag {bags[at]!r} is {cell!r}, which is not a number"
+                f"{and_more(int(bad.sum()))}.",
+                *remedies,
+            )
+        return values
 
-def _not_numbers(cells: pd.Series[Any]) -> NDArray[np.bool_]:
-    """Return which cells are neither numbers, nor missing, nor the text NaN."""
-    odd = np.isnan(_numbers(cells)) & cells.notna().to_numpy()
-    odd[odd] = cells[odd].astype(str).str.lower().to_numpy(dtype=object) != "nan"
-    return odd
+    def are_numbers(self, cells: pd.Series[Any]) -> bool:
+        """Tell whether all cells of a column are numbers or missing."""
+        return not self._parsed(cells)[1].any()
+
+    def _parsed(self, cells: pd.Series[Any]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Return the numbers, and which cells are neither numbers, nor missing, nor NaN."""
+        if cells.dtype.kind in "biuf":
+            return cells.to_numpy(dtype=np.float64, na_value=np.nan), np.zeros(len(cells), bool)
+        try:
+            codes, found = pd.factorize(cells.astype(object))
+            distinct = found.tolist()
+        except TypeError:  # lists, for example
+            codes, distinct = np.arange(len(cells)), cells.tolist()
+        values, bad = np.full(len(distinct) + 1, np.nan), np.zeros(len(distinct) + 1, bool)
+        for k, cell in enumerate(distinct):
+            if isinstance(cell, str):
+                written = parse_number(cell, self.decimal)
+                bad[k] = written is None and cell.strip().lower() != "nan"
+                if written is not None:
+                    values[k] = written.value
+                    self.digits = max(self.digits, written.digits)
+            else:
+                try:
+                    values[k] = float(cell)
+                except (TypeError, ValueError):
+                    bad[k] = True
+        return values[codes], bad[codes]
 
 
 def _wide(
-    source: str, frame: pd.DataFrame, bags: list[Any], classes: Iterable[Hashable] | None
+    read: _Numbers, frame: pd.DataFrame, bags: list[Any], classes: Iterable[Hashable] | None
 ) -> tuple[list[Any], NDArray[np.float64]]:
+    source = read.source
     names = list(frame.columns if classes is None else classes)
     places = Register(frame.columns).places(names)
     unknown = [name for name, place in zip(names, places, strict=True) if place < 0]
@@ -196,14 +255,14 @@ def _wide(
             f"{source} has 0 classes beside the bags.", "Add one column of numbers per class."
         )
     columns = [
-        _values(source, frame.iloc[:, place], bags, f"column {name!r}")
+        read.read(frame.iloc[:, place], bags, f"column {name!r}")
         for name, place in zip(names, places, strict=True)
     ]
     return names, np.stack(columns, axis=1)
 
 
 def _long(
-    source: str,
+    read: _Numbers,
     frame: pd.DataFrame,
     code: NDArray[Any],
     ids: list[Any],
@@ -211,6 +270,7 @@ def _long(
     *,
     from_csv: bool,
 ) -> tuple[list[Any], NDArray[np.float64]]:
+    source = read.source
     twice = ids[int((np.bincount(code) > 1).argmax())]
     if frame.shape[1] != 2:
         raise DataError(
@@ -220,7 +280,7 @@ def _long(
             "value.",
         )
     with naming(source):
-        class_at, value_at = _class_and_value(frame, twice)
+        class_at, value_at = _class_and_value(read, frame, twice)
     cells = frame.iloc[:, class_at]
     if cells.isna().any():
         row = int(cells.isna().to_numpy().argmax())
@@ -231,7 +291,7 @@ def _long(
     class_code, distinct = pd.factorize(cells)
     known = as_written(distinct.tolist()) if from_csv else distinct.tolist()
     bags = [ids[k] for k in code]
-    values = _values(source, frame.iloc[:, value_at], bags, f"column {frame.columns[value_at]!r}")
+    values = read.read(frame.iloc[:, value_at], bags, f"column {frame.columns[value_at]!r}")
     cell = code * len(known) + class_code
     again = pd.Series(cell).duplicated().to_numpy()
     if again.any():
@@ -254,14 +314,14 @@ def _long(
     return names, table[:, places]
 
 
-def _class_and_value(frame: pd.DataFrame, twice: Any) -> tuple[int, int]:
+def _class_and_value(read: _Numbers, frame: pd.DataFrame, twice: Any) -> tuple[int, int]:
     """Decide which of two columns has the classes and which the values."""
     for j, name in enumerate(str(name).lower() for name in frame.columns):
         if name in VALUE_NAMES:
             return 1 - j, j
         if name in CLASS_NAMES:
             return j, 1 - j
-    numeric = [not _not_numbers(frame.iloc[:, j]).any() for j in range(2)]
+    numeric = [read.are_numbers(frame.iloc[:, j]) for j in range(2)]
     if all(numeric):
         names = f"{str(frame.columns[0])!r} nor {str(frame.columns[1])!r}"
         raise DataError(

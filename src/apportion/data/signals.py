@@ -7,6 +7,7 @@ sees real frames only.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from apportion.bags.bags import Bags
 from apportion.bags.read import Placed, factorize
 from apportion.data._named import agreed, names_in, put, read_columns
+from apportion.data.dialect import TableFormat
 from apportion.data.pieces import Pieces, Rows, named
 from apportion.data.proportions import read_proportions
 from apportion.data.tables import split_bags
@@ -116,6 +118,12 @@ def read_signals(
     label: str | None = None,
     order: str | None = None,
     channels: Sequence[str] | None = None,
+    skip_unplaced: bool = False,
+    sep: str | None = None,
+    decimal: str | None = None,
+    encoding: str | None = None,
+    sheet: str | None = None,
+    proportions_sheet: str | None = None,
 ) -> Bags:
     """Read signals from a table that has one row per frame, and put them in bags.
 
@@ -124,11 +132,11 @@ def read_signals(
 
     Parameters
     ----------
-    rows : path of a .csv or .parquet file, or DataFrame
+    rows : path of a table, or a frame, as in `apportion.read_table`
         One row per frame.
     signal, bag : str
         The columns of the ids of signals, and of their bags.
-    proportions : dict, DataFrame or path of a .csv or .parquet file, optional
+    proportions : dict, Series, frame or path of a table, optional
         The proportions of the classes by bag: a file has a column that is called `bag`, and a
         column per class. Without it, the labels of the signals are counted.
     counts, normalize : bool
@@ -140,6 +148,10 @@ def read_signals(
         and where it ties, they are in the order of the rows.
     channels : sequence of str, optional
         The columns of the channels, in this order; by default all other columns.
+    skip_unplaced : bool
+        Whether signals without a bag, or of a bag that `proportions` do not have, are left out.
+    sep, decimal, encoding, sheet, proportions_sheet : str, optional
+        The format of files, as in `apportion.read_table`.
 
     Examples
     --------
@@ -152,7 +164,11 @@ def read_signals(
     ([[[1.0, 2.0]], [[3.0, 0.0]]], array([2, 1]))
     """
     columns = [signal, bag, *([] if label is None else [label])]
-    pieces, frame = read_columns(rows, columns, values=order, others=True)
+    form = TableFormat(sep, decimal, encoding, sheet)
+    may_miss = [label, *([bag] if skip_unplaced else [])]
+    pieces, frame = read_columns(
+        rows, columns, values=order, others=True, may_miss=may_miss, form=form
+    )
     source = pieces.source
     if channels is None:
         channels = named((name for name in pieces.names if name not in (*columns, order)), source)
@@ -163,12 +179,13 @@ def read_signals(
             "Add one column per channel.",
         )
     names = frame[signal].tolist()
-    table = None if proportions is None else read_proportions(proportions, bag)
+    form = replace(form, sheet=proportions_sheet)
+    table = None if proportions is None else read_proportions(proportions, bag, form=form)
     bag_of = agreed(source, "signal", names, "bag", names_in(pieces, frame[bag], table))
     truth = None
     if label is not None:
         labels = agreed(source, "signal", names, "label", names_in(pieces, frame[label], table))
-        truth = factorize(labels.values(), "label", len(labels))
+        truth = factorize(labels.values(), "label", len(labels), missing=None)
     values = _read_channels(source, frame[list(channels)], names)
 
     place = {name: i for i, name in enumerate(bag_of)}
@@ -181,8 +198,9 @@ def read_signals(
     position = np.arange(len(number)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     frames = np.zeros((len(lengths), len(channels), int(lengths.max())), np.float32)
     frames[number[sequence], :, position] = values[sequence]
-    placed = Placed(*factorize(bag_of.values(), "bag id", len(bag_of)))
-    bags = put(pieces, placed, table, counts=counts, normalize=normalize, truth=truth)
+    placed = Placed(*factorize(bag_of.values(), "bag id", len(bag_of), missing=None))
+    how: dict[str, Any] = {"counts": counts, "normalize": normalize, "truth": truth}
+    bags = put(pieces, placed, table, **how, skip_unplaced=skip_unplaced)
     return bags.with_rows((frames, lengths))
 
 

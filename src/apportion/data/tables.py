@@ -1,4 +1,4 @@
-"""Bags from tables: CSV and Parquet files, larger than memory if need be, and DataFrames.
+"""Bags from tables: text and Parquet files, larger than memory if need be, Excel files and frames.
 
 A table has one row per instance, a column that names its bag, and columns that become numbers
 (`apportion.bags.columns`); another table has the proportions by bag. Rows are read in pieces and
@@ -13,6 +13,7 @@ import logging
 import os
 import warnings
 from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from apportion.data._named import put
 from apportion.data._row_store import RowStore, check_store
 from apportion.data._scan import Scan
 from apportion.data.constants import check_constants
+from apportion.data.dialect import TableFormat
 from apportion.data.encoding import Unseen, encode_into
 from apportion.data.giveaways import check_for_truth
 from apportion.data.pieces import Pieces, Rows, named, naming, open_pieces
@@ -53,6 +55,12 @@ def read_table(
     columns: Columns | Sequence[str] | None = None,
     keep: Sequence[str] = (),
     store: str | os.PathLike[str] | None = None,
+    skip_unplaced: bool = False,
+    sep: str | None = None,
+    decimal: str | None = None,
+    encoding: str | None = None,
+    sheet: str | None = None,
+    proportions_sheet: str | None = None,
 ) -> Bags:
     """Read bags from a table of rows and a table of proportions.
 
@@ -60,22 +68,25 @@ def read_table(
 
     Parameters
     ----------
-    rows : path of a .csv, .csv.gz or .parquet file, or DataFrame
-        One row per instance.
+    rows : path of a .csv, .tsv, .txt, .xlsx or .parquet file, or a frame
+        One row per instance. Text files may also end in .gz; a folder of Parquet files is one
+        table; a frame is one of pandas, polars or pyarrow.
     bag : str
         The column of `rows` that names each row's bag.
-    proportions : path of such a file, DataFrame or dict, optional
+    proportions : path of such a file, frame, Series or dict, optional
         By bag. Either wide: a column named as `bag`, or else the index of a DataFrame, and one
         column per class; or long, if bags repeat: a column named as `bag`, one of classes and one
-        of values, where a class that a bag does not have is 0. A column `split` is not a class.
-        Without a table the classes of every bag are counted from `label`.
+        of values, where a class that a bag does not have is 0. A column `split` is not a class, nor
+        is one of totals; bags without rows are left out. A Series or dict of single numbers has the
+        shares of the second of two classes. Without a table the classes of every bag are counted
+        from `label`.
     counts, normalize
         Whether the table holds counts, and whether to rescale it: as in `Bags.from_rows`.
     classes : sequence of class names, optional
         The classes, in this order; other columns of a wide table are left out. By default as in a
         wide table, or sorted.
     label : str, optional
-        The column of `rows` with the true classes, for evaluation only.
+        The column of `rows` with the true classes, for evaluation only. Some cells may be empty.
     columns : Columns, or list of column names, optional
         Columns that were learned before, to be used as they are; or the columns to learn. By
         default all but those of the bag and the label.
@@ -89,6 +100,13 @@ def read_table(
         A new folder for the encoded rows. By default they stay in memory if they take no more than
         1 GiB, and otherwise go into a temporary folder, which is removed when they are not used
         any more.
+    skip_unplaced : bool
+        Whether rows without a bag, or of a bag that `proportions` do not have, are left out.
+    sep, decimal, encoding : str, optional
+        Of text files: the separator of cells ("," ";" "|" or "tab"), the decimal sign ("." or ","),
+        and the encoding. By default they are recognised for each file.
+    sheet, proportions_sheet : str, optional
+        Of Excel files: the sheet of the rows and that of the proportions; by default the first.
 
     Returns
     -------
@@ -114,7 +132,8 @@ def read_table(
     >>> bags.x[3]
     array([45.,  1.], dtype=float32)
     """
-    table = _Reading(rows, bag, proportions, classes, label, columns, keep, store)
+    known = bag, proportions, classes, label, columns, keep, store, skip_unplaced
+    table = _Reading(rows, *known, sep, decimal, encoding, sheet, proportions_sheet)
     return table.read(counts, normalize, None)[0]
 
 
@@ -190,6 +209,10 @@ def _masks(
             "which bags are for validation.",
             ("Leave out ", Option("validation", f"{validation:g}", f"{validation:g}"), "."),
         )
+    if "train" not in split:
+        raise DataError(
+            "no bag of split 'train' has rows.", "Add the rows of the bags to learn from."
+        )
     return {name: np.array(split) == name for name in SETS if name in split}
 
 
@@ -206,12 +229,20 @@ class _Reading:
         columns: Columns | Sequence[str] | None = None,
         keep: Sequence[str] = (),
         store: str | os.PathLike[str] | None = None,
+        skip_unplaced: bool = False,
+        sep: str | None = None,
+        decimal: str | None = None,
+        encoding: str | None = None,
+        sheet: str | None = None,
+        proportions_sheet: str | None = None,
     ) -> None:
+        form = TableFormat(sep, decimal, encoding, sheet)
         bag, label = str(bag), None if label is None else str(label)
         self.folder = None if store is None else Path(store).expanduser()
         if self.folder is not None:
             check_store(self.folder)
-        self.source = open_pieces(rows, index=[bag] if label is None else [bag, label])
+        own = [bag] if label is None else [bag, label]
+        self.source = open_pieces(rows, index=own, form=form)
         self.columns = columns if isinstance(columns, Columns) else None
         self.features = _choose_columns(self.source, bag, label, columns)
         if proportions is None and label is None:
@@ -223,8 +254,10 @@ class _Reading:
         self.classes = None if classes is None else list(classes)
         self.table = None
         if proportions is not None:
-            self.table = read_proportions(proportions, bag, self.classes)
-        self.scan = Scan(self.source, bag, label, self.table)
+            form = replace(form, sheet=proportions_sheet)
+            self.table = read_proportions(proportions, bag, self.classes, form)
+        self.skip_unplaced = skip_unplaced
+        self.scan = Scan(self.source, bag, label, self.table, skip_unplaced=skip_unplaced)
 
     def read(
         self, counts: bool, normalize: bool, split: tuple[float | None, int] | None
@@ -238,8 +271,15 @@ class _Reading:
             scan.read([])  # only now it is known which bags there are
             masks = _masks(None, scan.bags.names, *split)
         columns = scan.read(learn, masks.get("train")) or self.columns
+        if table is not None and len(masks) > 1 and not scan.sizes().all():
+            # Only now it is known which bags have rows: sets are drawn from these alone.
+            table = self.table = scan.table = table.with_rows(scan.sizes())
+            masks = _masks(table.split, table.ids, *split)  # type: ignore[misc]
+            columns = scan.read(learn, masks["train"]) or self.columns
         assert columns is not None
         bags = self._placed(counts, normalize)
+        if len(masks) == 1:
+            masks = {"train": np.ones(bags.n_bags, bool)}
         self.warns = split is None and self.columns is not None  # encoded by columns learned before
         n_rows, n_bags = count(scan.n_rows, "row"), count(bags.n_bags, "bag")
         log.info("%s: %s in %s", self.source.source, n_rows, n_bags)
@@ -254,6 +294,7 @@ class _Reading:
             scan.labels.check_among(classes)
         truth = None if scan.label is None else (scan.labels.names, scan.labels.all_rows)
         placed, how = Placed(ids, scan.bags.all_rows), {"counts": counts, "normalize": normalize}
+        how["skip_unplaced"] = self.skip_unplaced
         return put(self.source, placed, table, classes=self.classes, truth=truth, **how)
 
     def _encode(
@@ -276,6 +317,7 @@ class _Reading:
             "codes": ((scan.n_rows, len(columns.categories)), np.int16),
         }
         store = RowStore(wanted, self.folder)
+        numeric = [name for name in columns.numeric if name not in columns.dates]
         try:
             for first, frame in source.read(columns.names, {*scan.as_text, *columns.categorical}):
                 read += len(frame)
@@ -284,7 +326,7 @@ class _Reading:
                 numbers, codes = store.part(first, read)
                 with naming(source.source):
                     rows = np.arange(first, read)
-                    frame = read_mixed(frame, columns.numeric) if source.is_csv else frame
+                    frame = read_mixed(frame, numeric) if source.is_csv else frame
                     unseen.update(encode_into(columns, frame, rows, numbers, codes))
             if read != scan.n_rows:
                 raise DataError(

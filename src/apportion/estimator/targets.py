@@ -23,8 +23,9 @@ from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from apportion.bags.bags import Bags, put_in_bags
 from apportion.bags.names import Register, sorted_names
-from apportion.bags.read import Placed, Table, factorize
-from apportion.errors import BagError, ConfigError, Option
+from apportion.bags.read import NOT_IN_TABLE, SKIP, Placed, Table, factorize
+from apportion.bags.totals import without_totals
+from apportion.errors import BagError, ConfigError, Option, Words
 
 __all__ = ["has_rows_of_proportions", "in_known_bags", "in_order", "known_bags", "read_targets"]
 
@@ -132,6 +133,7 @@ def in_known_bags(
     *,
     truth: Any = None,
     normalize: bool = False,
+    skip_unplaced: bool | None = None,
     rescale: tuple[str | Option, ...] = ("pass ", Option("normalize"), " to rescale"),
 ) -> Bags:
     """Put rows into those bags of a table that have any; counts are recognised by their sums.
@@ -142,10 +144,16 @@ def in_known_bags(
         The bag of every row.
     truth : sequence, optional
         The true class of every row.
+    skip_unplaced : bool, optional
+        Whether rows without a bag, or of a bag that is not in the table, are left out; None if the
+        caller has no such option.
     rescale : words
         How the caller can rescale the table, for errors.
     """
-    placed = Placed(*factorize(ids, "bag id", len(ids)))
+    missing: Words | None = None if skip_unplaced else ""
+    if skip_unplaced is False:
+        missing = ("Fill in the bags of these rows, or pass ", SKIP, " to leave them out.")
+    placed = Placed(*factorize(ids, "bag id", len(ids), missing=missing))
     present = Register(placed.keys)
     kept = [i for i, name in enumerate(table.ids) if present.place(name) is not None]
     if not kept:
@@ -157,8 +165,15 @@ def in_known_bags(
             "The table must be indexed by bag id, for example P.set_index('ward'), and ids must be "
             "written alike: '007' is not 7.",
         )
-    own = Table([table.ids[i] for i in kept], table.classes, table.values[kept], table.digits)
-    sizes = np.bincount(placed.at(own.ids), minlength=len(kept))
+    known_ids = [table.ids[i] for i in kept]
+    if skip_unplaced:
+        placed = placed.among(known_ids)
+    remedy: Words = NOT_IN_TABLE
+    if skip_unplaced is False:
+        remedy = ("Add it to the table, or pass ", SKIP, " to leave its rows out.")
+    sizes = np.bincount(placed.at(known_ids, remedy), minlength=len(kept))
+    own = Table(known_ids, table.classes, table.values[kept], table.digits)
+    own = without_totals(own, sizes)
     counts = np.array_equal(own.values.sum(axis=1), sizes) and bool((sizes > 1).any())
     known = None if truth is None else factorize(truth, "label", len(ids))
     try:
@@ -206,21 +221,29 @@ def _from_table(
     truth: Any,
     normalize: bool,
 ) -> Bags:
-    if classes is None:  # in the order in which scikit-learn has classes
-        classes = _sorted_classes(proportions)
-    if not isinstance(proportions, pd.DataFrame | Mapping):
+    if not isinstance(proportions, pd.Series | Mapping) and not hasattr(proportions, "columns"):
         _check_array(proportions, ids)
-    table = Table.read(proportions, classes, ids[:1].tolist())
+    table = _in_order(proportions, classes, list(dict.fromkeys(ids.tolist())))
     rescale = ("pass LLPClassifier(", Option("normalize"), ") to rescale")
-    return in_known_bags(ids, table, truth=truth, normalize=normalize, rescale=rescale)
+    bags = in_known_bags(ids, table, truth=truth, normalize=normalize, rescale=rescale)
+    if classes is not None and len(bags.classes) != len(classes):
+        Table.read(proportions, classes, ids[:1].tolist())  # which says what is wrong
+    return bags
 
 
-def _sorted_classes(table: Any) -> list[Any] | None:
-    """Return the classes that a table names, sorted."""
-    if isinstance(table, pd.DataFrame):
-        return sorted_names(table.columns)
-    first = next(iter(table.values()), None) if isinstance(table, Mapping) else None
-    return sorted_names(first.keys()) if first is not None and hasattr(first, "keys") else None
+def _in_order(proportions: Any, classes: Sequence[Hashable] | None, keys: list[Any]) -> Table:
+    """Read a table, with its classes sorted as scikit-learn has them, or in a known order.
+
+    Columns that are none of known classes, as totals are not, come last.
+    """
+    table = Table.read(proportions, None, keys)
+    first = sorted_names(table.classes) if classes is None else list(classes)
+    places = Register(table.classes).places(first).tolist()
+    if min(places, default=0) < 0:  # a table without names
+        return Table.read(proportions, classes, keys)
+    others = [place for place in range(len(table.classes)) if place not in places]
+    names = [*first, *(table.classes[place] for place in others)]
+    return replace(table, classes=names, values=table.values[:, places + others])
 
 
 def _check_array(proportions: Any, ids: NDArray[Any]) -> None:

@@ -77,7 +77,8 @@ def _examples(run: RunRead, of: str, shown: Sequence[Any]) -> list[Example]:
     for k, own in enumerate(shown):
         likeliest = np.argsort(-unsure.confidence[k], kind="stable")[:2].tolist()
         guesses = [(run.classes[c], percent(unsure.confidence[k, c])) for c in likeliest]
-        truth = None if unsure.truth is None else run.classes[unsure.truth[k]]
+        known = unsure.truth is not None and unsure.truth[k] >= 0
+        truth = run.classes[unsure.truth[k]] if known else None  # type: ignore[index]
         found.append(Example(str(ids[unsure.bags[k]]), int(unsure.rows[k]), guesses, truth, own))
     return found
 

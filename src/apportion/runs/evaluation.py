@@ -65,7 +65,7 @@ class Unsure:
     rows: Ints  # (k,) of x, each once
     bags: Ints  # (k,) positions of their bags
     confidence: Floats  # (k, C)
-    truth: Ints | None  # (k,) positions of classes
+    truth: Ints | None  # (k,) positions of classes, −1 where unknown
     x: tuple[NDArray[Any], ...]  # the instances as stored, one array per part
 
 
@@ -163,8 +163,8 @@ def _read(arrays: Mapping[str, NDArray[Any]], of: str, n_classes: int) -> Evalua
     for name, most in LIMITS.items():
         if name in own and not ((own[name] >= (name == "sizes")) & (own[name] <= most)).all():
             raise ValueError(f"{of}.{name} has values below 0 or too large")
-    for name, limit in (("unsure.bags", len(ids)), ("unsure.truth", n_classes)):
-        if name in own and not ((own[name] >= 0) & (own[name] < limit)).all():
+    for name, least, limit in (("unsure.bags", 0, len(ids)), ("unsure.truth", -1, n_classes)):
+        if name in own and not ((own[name] >= least) & (own[name] < limit)).all():
             raise ValueError(f"{of}.{name} is beyond its {limit} names")
     found: dict[str, Any] = {n: own.get(n) if n in OF_TRUTH else own[n] for n in ARRAYS}
     unsure = _under("unsure.", found)

@@ -11,7 +11,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from apportion.data.pieces import is_parquet, open_pieces, reading
+from apportion.data.dialect import PLAIN, TableFormat
+from apportion.data.pieces import is_parquet, open_pieces, parquet_files, reading
 from apportion.errors import DataError, Option, count
 from apportion.files import replacing, writing
 from apportion.study.manifests import Manifest
@@ -55,24 +56,36 @@ class LabelledTable:
 
 
 def read_labelled(
-    path: Path, label: str, *, names: Sequence[str] = (), keep_label: bool = False
+    path: Path,
+    label: str,
+    *,
+    names: Sequence[str] = (),
+    keep_label: bool = False,
+    form: TableFormat = PLAIN,
 ) -> LabelledTable:
     """Read a table and its column of classes."""
-    pieces = open_pieces(path, names=names)
+    pieces = open_pieces(path, names=names, form=form)
     pieces.check_columns([label])
     if "bag" in pieces.names:
         raise DataError(
             f"{path} has a column 'bag' already.",
             "Rename it: the number of each row's bag is written into a column of that name.",
         )
-    options: dict[str, Any] = {"low_memory": False, **pieces.options}
+    options: dict[str, Any] = {"low_memory": False, "encoding": pieces.dialect.encoding}
+    options |= {**pieces.dialect.options, **pieces.options}
     if names:
         options["names"] = pieces.names
     with reading(path):
-        typed = pd.read_csv(path, **options) if pieces.is_csv else pd.read_parquet(path)
-        # As text a cell stays what it was: 007 does not become 7, nor 3 with a gap below it 3.0.
-        as_text = {"dtype": str, "na_filter": False, **options}
-        written = pd.read_csv(path, **as_text) if pieces.is_csv else typed
+        if pieces.is_csv:
+            typed = pd.read_csv(path, **options)
+            # As text a cell stays what it was: 007 does not become 7, nor 3 with a gap below 3.0.
+            as_text = {"dtype": str, "na_filter": False, **options}
+            written = pd.read_csv(path, **as_text)
+        elif pieces.frame is not None:
+            typed = written = pieces.frame
+        else:
+            parts = [pd.read_parquet(file) for file in parquet_files(path)]
+            typed = written = parts[0] if len(parts) == 1 else pd.concat(parts, ignore_index=True)
     if not isinstance(typed.index, pd.RangeIndex):  # one that was saved is a column like others
         typed, written = typed.reset_index(), written.reset_index()
     others = written.drop(columns=label)

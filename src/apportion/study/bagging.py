@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 
 from apportion.bags.counts import counts_from_proportions
+from apportion.data.dialect import PLAIN, TableFormat
 from apportion.errors import BagError, ConfigError, DataError, Option, count, listing, suggestion
 from apportion.study import protocols
 from apportion.study._pool import Ints, rows_by_class
@@ -147,13 +148,14 @@ def bag_table(
     names: Sequence[str] = (),
     keep_label: bool = False,
     force: bool = False,
+    form: TableFormat = PLAIN,
 ) -> BaggedTable:
     """Make bags from a labelled table, and write them into a folder.
 
     Parameters
     ----------
     table : Path
-        A .csv or .parquet file, one row per instance.
+        A text, Excel or Parquet file, one row per instance.
     label : str
         The column of the classes.
     folder : Path
@@ -166,6 +168,8 @@ def bag_table(
         Whether the label is written with the rows: the last column.
     force : bool
         Whether to replace bags that are in the folder already.
+    form : TableFormat
+        What is known of the format of the table.
 
     Raises
     ------
@@ -174,7 +178,7 @@ def bag_table(
     BagError
         If such bags cannot be made from the table.
     """
-    read = read_labelled(table, label, names=names, keep_label=keep_label)
+    read = read_labelled(table, label, names=names, keep_label=keep_label, form=form)
     check_folder(folder, table, force=force)
     manifests = {}
     try:

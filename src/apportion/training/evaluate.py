@@ -39,11 +39,12 @@ def evaluate(bags: Bags, confidence: NDArray[Any]) -> Evaluation:
     top = np.take_along_axis(confidence, likeliest[:, None], axis=1)[:, 0]
     confusion = calibration = None
     if bags.truth is not None:
-        cell = bags.truth * bags.n_classes + likeliest
+        known = bags.truth >= 0
+        cell = (bags.truth * bags.n_classes + likeliest)[known]
         counted = np.bincount(cell, minlength=bags.n_classes**2)
         confusion = counted.reshape(bags.n_classes, -1).astype(np.int64)
-        bin_of = np.clip((top.astype(np.float64) * BINS).astype(np.int64), 0, BINS - 1)
-        weights = (np.ones(len(top)), top, likeliest == bags.truth)
+        bin_of = np.clip((top[known].astype(np.float64) * BINS).astype(np.int64), 0, BINS - 1)
+        weights = (np.ones(len(bin_of)), top[known], (likeliest == bags.truth)[known])
         binned = [np.bincount(bin_of, w, BINS).astype(np.float64) for w in weights]
         calibration = np.stack(binned, axis=1)
     return Evaluation(
