@@ -21,6 +21,7 @@ class Purpose(IntEnum):
     PERTURBATION = 3
     NETWORK = 4
     FOLDS = 5
+    EFFECTS = 9
 
 
 def generator(

@@ -106,7 +106,7 @@ def read_header(path: Path, kind: str) -> dict[str, Any]:
     ...     save_file({"weight": np.zeros(3)}, path, metadata("model", {"epoch": 3}))
     ...     seal(path)
     ...     read_header(path, "model")
-    {'epoch': 3, 'format': 3, 'kind': 'model'}
+    {'epoch': 3, 'format': 4, 'kind': 'model'}
     """
     with opened(path, kind) as (_, header):
         return header

@@ -18,10 +18,12 @@ from apportion.errors import RunError
 from apportion.methods.base import Supervision
 from apportion.methods.registry import method_named
 from apportion.metrics import accuracy, proportion_error
+from apportion.model.model import Model, describe_parts
 from apportion.nets.augment import augmented
 from apportion.nets.build import move_to
 from apportion.runs.evaluation import Evaluation
 from apportion.training.checks import check_batch, check_input, warn_of_bags
+from apportion.training.effects import with_effects
 from apportion.training.evaluate import evaluate
 from apportion.training.history import History
 from apportion.training.job import Job
@@ -237,13 +239,21 @@ class Session:
         return self.history
 
     def evaluations(self) -> dict[str, Evaluation]:
-        """Evaluate the model on each set of bags."""
+        """Evaluate the model on each set of bags, and the columns of a table on one of them."""
         sets = [("train", self.on_train, self.train), *self.held_out]
+
+        def confidence(parts: Any) -> Any:
+            about = self.train.classes, describe_parts(self.train)
+            return Model(self.net, *about, device=self.config.device).predict_proba(parts)
+
         with self.generators:
-            return {
+            found = {
                 name: evaluate(bags, self._confidence(placed).cpu().numpy())
                 for name, placed, bags in sets
             }
+            seen = self.config.epochs * self.train.n_instances
+            own = {name: bags for name, _, bags in sets}
+            return with_effects(found, own, confidence, self.config.seed, seen=seen)
 
     def _diverged(self, what: str) -> RunError:
         return RunError(
