@@ -186,8 +186,8 @@ def _read(arrays: Mapping[str, NDArray[Any]], of: str, n_classes: int) -> Evalua
         least = name in ("sizes", "effects.measured")
         if name in own and not ((own[name] >= least) & (own[name] <= most)).all():
             raise ValueError(f"{of}.{name} has values below {int(least)} or too large")
-    for name, least, limit in (("unsure.bags", 0, lengths["n"]), ("unsure.truth", -1, n_classes)):
-        if name in own and not ((own[name] >= least) & (own[name] < limit)).all():
+    for name, first, limit in (("unsure.bags", 0, lengths["n"]), ("unsure.truth", -1, n_classes)):
+        if name in own and not ((own[name] >= first) & (own[name] < limit)).all():
             raise ValueError(f"{of}.{name} is beyond its {limit} names")
     right, known = own.get("right", 0), own.get("known", 0)
     if np.any(right > known) or np.any(known > own["sizes"]):
