@@ -31,6 +31,21 @@ def off_bags(run: RunRead, of: str) -> list[int]:
     return [int(bag) for bag in np.argsort(-far, kind="stable") if far[bag] > explained[bag]]
 
 
+def evidence(run: RunRead) -> str:
+    """Return what shows that bags which were not learned from are predicted at all.
+
+    "shown" by held-out bags; "expected", by nets that did not see a part of the training bags;
+    "mixed", by those alone; "unknown", where neither was measured; or "doubtful".
+    """
+    of, expected = run.held_out, Expectation.of_record(run.records[-1])
+    gain = None if of in (None, "train") else run.gain_interval(str(of))
+    if gain is not None and gain[0] > 0:
+        return "shown"
+    if expected is not None and expected.learned:
+        return "expected" if gain is None else "mixed"
+    return "unknown" if gain is None and expected is None else "doubtful"
+
+
 def next_steps(run: RunRead) -> Iterator[Step]:
     """List what the numbers suggest to do, the most urgent first."""
     folder = shlex.quote(run.place)
@@ -43,11 +58,8 @@ def next_steps(run: RunRead) -> Iterator[Step]:
     if of is None:
         return
     config = shlex.quote(f"{run.place}/{Run(run.folder).config.name}")
-    expected, gain = Expectation.of_record(run.records[-1]), run.gain_interval(of)
-    useless = (expected is not None and not expected.learned) or (
-        of != "train" and gain is not None and gain[0] <= 0
-    )
-    if useless:
+    doubtful, off = evidence(run) == "doubtful", off_bags(run, of)
+    if doubtful:
         yield Step(
             "Do not use the predictions yet. Look for more bags, for bags whose shares differ more "
             "(by place or time rather than at random), or for columns that tell the classes apart."
@@ -60,8 +72,8 @@ def next_steps(run: RunRead) -> Iterator[Step]:
         )
     elif _still_falls(run):
         yield Step("Train for more epochs: the validation error was lowest in the last one.")
-    if off := [str(run.evaluations[of].ids[bag]) for bag in off_bags(run, of)]:
-        names = listed((shortened(name, 24) for name in off), 3)
+    if off:
+        names = listed((shortened(str(run.evaluations[of].ids[bag]), 24) for bag in off), 3)
         yield Step(
             f"Check {names} in the data: are the shares that were given for "
             f"{'it' if len(off) == 1 else 'them'} right, and do "
@@ -73,7 +85,7 @@ def next_steps(run: RunRead) -> Iterator[Step]:
             f"many single {run.kind}s are right.",
             f"apportion predict {folder} labelled.csv --label CLASS" if run.by_command else "",
         )
-    if not useless:
+    if not doubtful:
         yield Step(
             f"Predict new {run.kind}s. Where the shares of their bags are known, pass them: "
             "predictions that meet them are better.",

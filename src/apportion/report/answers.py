@@ -15,7 +15,7 @@ import numpy as np
 from apportion.auto.held_out import Expectation
 from apportion.errors import count
 from apportion.metrics import overdispersion
-from apportion.report.advice import OFF, Step, next_steps, off_bags
+from apportion.report.advice import OFF, Step, evidence, next_steps, off_bags
 from apportion.report.read import SET_NAMES, RunRead
 from apportion.report.words import (
     date,
@@ -43,10 +43,14 @@ class Answer(NamedTuple):
     steps: list[Step]
 
 
-def answers(run: RunRead) -> list[Answer]:
-    """Answer the questions that the run can answer."""
+def answers(run: RunRead, *, shared: bool = False) -> list[Answer]:
+    """Answer the questions that the run can answer.
+
+    Beside others of the same bags, what is the same for all of them is left to `of_data`.
+    """
+    first = "How was it learned?" if shared else "What was learned, from what?"
     told = {
-        "What was learned, from what?": _of_data(run),
+        first: [*([] if shared else of_data(run)), *_of_training(run)],
         "How well?": _of_result(run),
         "How far can it be trusted?": _of_trust(run),
         "Which bags are off?": _of_bags(run),
@@ -59,7 +63,8 @@ def answers(run: RunRead) -> list[Answer]:
 # ---------------------------------------------------------------------------------- what, and when
 
 
-def _of_data(run: RunRead) -> Iterator[str]:
+def of_data(run: RunRead) -> Iterator[str]:
+    """Say what was learned from what."""
     train, data = run.evaluations.get("train"), run.config.get("data", {})
     if train is not None:
         sizes = train.sizes.tolist()
@@ -79,7 +84,6 @@ def _of_data(run: RunRead) -> Iterator[str]:
     if run.columns is not None:
         names = listed((shortened(name, 24) for name in run.columns.names), 8)
         yield f"It learned from {count(len(run.columns.names), 'column')}: {names}."
-    yield from _of_training(run)
 
 
 def _of_training(run: RunRead) -> Iterator[str]:
@@ -184,36 +188,57 @@ def _of_trust(run: RunRead) -> Iterator[str]:
     of, expected = run.held_out, Expectation.of_record(run.records[-1])
     if of is None:
         return
-    gain = run.gain_interval(of)
+    found, gain = evidence(run), run.gain_interval(of)
     if of == "train":
         yield (
             "No bags were held out. The error was measured on the bags that it learned from, which "
             "flatters it."
         )
-        if expected is None:
-            yield "Nothing here tells how well new bags would be predicted."
-        elif expected.learned:
-            yield (
-                "But it has learned something that holds beyond them: nets that were trained "
-                "without a part of the bags predict that part clearly better than the proportions "
-                f"of all others do ({expected.standard_errors:.1f} standard errors)."
-            )
-        else:
-            yield f"Do not rely on it: {expected}."
-    elif gain is None:
-        yield "Too few bags are held out to tell whether it is better than the overall shares."
-    elif gain[0] > 0:
+    bags, span = f"{SET_NAMES[of]} bags", f"95% interval of the difference {spanned(gain)}"
+    judged = "" if expected is None else f" ({expected.standard_errors:.1f} standard errors)"
+    by_nets = (
+        "nets that were trained without a part of the training bags predict that part clearly "
+        f"better than the shares of all others do{judged}"
+    )
+    if found == "shown":
         yield (
-            f"It has learned something that holds beyond its training bags: {SET_NAMES[of]} bags "
-            "are predicted better than by the overall shares, and not by chance "
-            f"(95% interval of the difference {spanned(gain)})."
+            f"It has learned something that holds beyond its training bags: {bags} are predicted "
+            f"better than by the overall shares, and not by chance ({span})."
         )
+    elif found == "expected":
+        yield f"It has learned something that holds beyond single bags: {by_nets}."
+    elif found == "mixed":
+        yield (
+            f"The evidence is mixed. On the {bags} it is not clearly better than the overall "
+            f"shares ({span}), but {by_nets}."
+        )
+    elif found == "unknown":
+        yield "Nothing here tells whether new bags are predicted better than by the overall shares."
+    elif of == "train":
+        yield f"Do not rely on it: {expected}."
     else:
         yield (
-            f"Do not rely on it: on the {SET_NAMES[of]} bags it is not clearly better than the "
-            f"overall shares (95% interval of the difference {spanned(gain)})."
+            f"Do not rely on it yet: on the {bags} it is not clearly better than the overall "
+            f"shares ({span})."
         )
+    if of != "train" and found in ("mixed", "doubtful"):
+        yield from _without_off(run, of)
     yield from _limits(run, of)
+
+
+def _without_off(run: RunRead, of: str) -> Iterator[str]:
+    """Say if a few bags that are off, perhaps by a mistake in the data, make all the doubt."""
+    off, own = off_bags(run, of), run.evaluations[of]
+    for some in (off[:1], off):
+        gain = run.gain_interval(of, without=some) if 0 < len(some) <= len(own.ids) / 4 else None
+        if gain is not None and gain[0] > 0:
+            names = listed((shortened(str(own.ids[bag]), 24) for bag in some), 3)
+            which = "which is off" if len(some) == 1 else "which are off"
+            yield (
+                f"Without {names}, {which}, it would be clearly better "
+                f"(95% interval {spanned(gain)}): first check whether those data are right."
+            )
+            return
 
 
 def _limits(run: RunRead, of: str) -> Iterator[str]:
@@ -222,7 +247,7 @@ def _limits(run: RunRead, of: str) -> Iterator[str]:
         yield f"It learned from {count(len(train.ids), 'bag')} only, which is little to go by."
     if of != "train" and len(run.evaluations[of].ids) < FEW_HELD_OUT:
         n_bags = count(len(run.evaluations[of].ids), f"{SET_NAMES[of]} bag")
-        yield f"{n_bags} only are few: the error could easily be another with others."
+        yield f"{n_bags} are few: with others the error could easily be another."
     if train is not None and len(train.ids) > 1:
         times = overdispersion(train.sizes, train.given)
         if times <= ALIKE:

@@ -16,9 +16,9 @@ from apportion.errors import Option, RunError, Words, count
 from apportion.files import check_free, replacing, writing
 from apportion.report import words
 from apportion.report.advice import commands, notices
-from apportion.report.answers import answers
+from apportion.report.answers import answers, of_data
 from apportion.report.charts import Worst, bag_chart, calibration_chart, heat_map, worst
-from apportion.report.compare import compared, differences, verdict
+from apportion.report.compare import compared, differences, same_bags, verdict
 from apportion.report.curves import learning_curves, time_chart
 from apportion.report.drawing import Chart
 from apportion.report.effects import column_effects, effects_missing
@@ -144,6 +144,7 @@ def page(runs: Sequence[RunRead], date: datetime) -> str:
         ended=any(run.evaluations for run in runs),
         runs=runs,
         verdict=verdict(runs) if several else "",
+        shared=list(of_data(runs[0])) if several and same_bags(runs) else [],
         compared=compared(runs),
         differences=differences(runs),
         training="Learning curves" if curves else "Training",

@@ -189,12 +189,16 @@ class RunRead:
             return None
         return bootstrap(own.right, own.known)
 
-    def gain_interval(self, of: str) -> Interval:
-        """Return the interval of how much better a set is predicted than by the mean, in error."""
+    def gain_interval(self, of: str, without: Sequence[int] = ()) -> Interval:
+        """Return the interval of how much less the error is than that of the mean, over bags.
+
+        Some of these may be left out.
+        """
         mean = self._mean()
         if mean is None or of not in self.evaluations:
             return None
-        return bootstrap(total_variation(self.evaluations[of].given, mean) - self.variations(of))
+        gain = total_variation(self.evaluations[of].given, mean) - self.variations(of)
+        return bootstrap(np.delete(gain, list(without)))
 
     def chance(self, of: str) -> Floats:
         """Return by how much bags of such sizes differ from right probabilities by chance."""

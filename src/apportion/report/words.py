@@ -51,10 +51,10 @@ def spanned(interval: Interval, write: Callable[[float], str] = plain) -> str:
 
     Examples
     --------
-    >>> spanned((0.024, 0.0413)), spanned((0.8, 0.9), percent), spanned(None)
-    ('0.0240–0.0413', '80.0%–90.0%', '')
+    >>> spanned((-0.024, 0.0413)), spanned((0.8, 0.9), percent), spanned(None)
+    ('−0.0240 to 0.0413', '80.0% to 90.0%', '')
     """
-    return "" if interval is None else f"{write(interval[0])}–{write(interval[1])}"
+    return "" if interval is None else f"{write(interval[0])} to {write(interval[1])}"
 
 
 def date(seconds: float | None) -> str:
@@ -75,11 +75,13 @@ def duration(seconds: float) -> str:
 
     Examples
     --------
-    >>> duration(0.25), duration(45), duration(600), duration(9000)
-    ('0.25 s', '45 s', '10 min', '2.5 h')
+    >>> duration(0.004), duration(0.25), duration(2), duration(45), duration(600), duration(9000)
+    ('0.004 s', '0.25 s', '2.0 s', '45 s', '10 min', '2.5 h')
     """
+    if seconds < 1:
+        return f"{seconds:.2f} s" if seconds >= 0.01 else f"{seconds:.1g} s"
     if seconds < 10:
-        return f"{seconds:.2g} s"
+        return f"{seconds:.1f} s"
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

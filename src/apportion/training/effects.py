@@ -38,7 +38,7 @@ REPEATS = 3
 MOST_CONFIDENCES = 1_000_000  # that are computed in all: seconds for an average of small nets
 ALWAYS = 100_000  # confidences that are computed however short the training was
 FEWEST_ROWS = 200  # that are taken however many columns there are
-ENOUGH_BAGS = 10  # held out, to measure on them rather than on the training bags
+ENOUGH_BAGS = 30  # held out, to tell columns apart on them rather than on the training bags
 DRAWN_BAGS = 30  # whole bags are drawn if so many are within the limit
 
 Parts = tuple[NDArray[Any], ...]
@@ -55,7 +55,7 @@ def with_effects(
 ) -> dict[str, Evaluation]:
     """Add the effects of columns to the evaluation of the set that they are measured on.
 
-    That is the test or the validation bags, if there are at least 10 of them, else the training
+    That is the test or the validation bags, if there are at least 30 of them, else the training
     bags. What is not a table is left as it is.
 
     Parameters
