@@ -7,8 +7,8 @@ from sklearn.base import clone
 
 from apportion import LLPClassifier, Model
 from apportion.labels.linear import LINEAR_FITS
+from apportion.report.advice import notices
 from apportion.report.read import read_run
-from apportion.report.words import notices, summary
 from tests.cli.wards_on_disk import QUICK, config_of, records, run, train_in, voters, write
 
 OWN = ["--exclude", "id", "--threads", "1", "--device", "cpu"]

@@ -82,7 +82,7 @@ def _best(runs: Sequence[RunRead], of: str, measure: Measure) -> int | None:
     """Return which run is better than each other by more than the bags leave uncertain."""
     values = [measure.value(run, of) for run in runs]
     known = [value for value in values if value is not None]
-    if len(known) < len(runs) or len(runs) < 2:
+    if len(known) < len(runs) or len(runs) < 2 or any(of not in run.evaluations for run in runs):
         return None
     first = known.index(measure.best(known))
     ours, weights = _per_bag(runs[first], of, measure)

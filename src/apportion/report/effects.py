@@ -56,10 +56,12 @@ def _described(effects: Effects, shown: list[int]) -> str:
 def _caption(effects: Effects, of: str, n_columns: int) -> str:
     bags, rows = effects.measured.tolist()
     drawn = f"The {MOST_BARS} largest of {n_columns:,} columns. " if n_columns > MOST_BARS else ""
+    which = count(bags, f"{SET_NAMES[of]} bag")
+    which += ", which it learned from," if of == "train" else ""
     return (
-        f"{drawn}Bars: by how much more predicted and known shares of "
-        f"{count(bags, f'{SET_NAMES[of]} bag')} differ when the values of the column are shuffled "
-        f"among their {rows:,} rows. Thin lines: 95% intervals over the bags."
+        f"{drawn}Bars: by how much more predicted and known shares of {which} differ when the "
+        f"values of the column are shuffled among their {rows:,} rows. Thin lines: 95% intervals "
+        "over the bags."
     )
 
 
@@ -71,7 +73,7 @@ def _told(effects: Effects) -> str:
         return "No column matters beyond the uncertainty of the bags."
     names = listed((shortened(name, 24) for name in clear), 6)
     rest = len(order) - len(clear)
-    others = f" No effect of the other {rest:,} is beyond uncertainty." if rest else ""
+    others = " No other effect is beyond uncertainty." if rest else ""
     return f"What the predicted shares depend on, the most first: {names}.{others}"
 
 

@@ -169,11 +169,10 @@ def decoded(x: Sequence[Array], columns: Columns | None) -> tuple[list[str], lis
             known = ("missing", *columns.categories[name])
             return [known[number] for number in codes[:, code[name]].tolist()]
         shift = columns.means[name] if name in columns.shifted else 0.0
-        written = _alike(numbers[:, at[name]].astype(np.float64) + shift)
-        if name not in gap:
-            return written
-        missing = (numbers[:, gap[name]] == 1).tolist()
-        return ["missing" if m else text for m, text in zip(missing, written, strict=True)]
+        values = numbers[:, at[name]].astype(np.float64) + shift
+        missing = numbers[:, gap[name]] == 1 if name in gap else np.zeros(len(values), bool)
+        written = iter(_alike(values[~missing]))
+        return ["missing" if is_missing else next(written) for is_missing in missing]
 
     return list(columns.names), [texts(name) for name in columns.names]
 
