@@ -113,8 +113,12 @@ def test_dates_are_those_of_the_log(tmp_path):
 
 def test_a_page_has_no_absolute_path(tmp_path, monkeypatch):
     """Nor has one of several runs, of the same name, from anywhere."""
-    data = {"kind": "images", "rows": str(tmp_path / "secret" / "rows.csv"),
-            "images": "/home/annika/slides", "proportions": "C:\\Users\\annika\\wards.csv"}  # fmt: skip
+    data = {
+        "kind": "images",
+        "rows": str(tmp_path / "secret" / "rows.csv"),
+        "images": "/home/annika/slides",
+        "proportions": "C:\\Users\\annika\\wards.csv",
+    }
     evaluation = made_evaluation(6, 3)
     runs = [
         made_run(tmp_path / parent / "a", {"train": evaluation}, seed=n,

@@ -6,7 +6,7 @@ from apportion.bags.columns import Columns
 from apportion.report.build import write_report
 from apportion.report.effects import column_effects, effects_missing
 from apportion.report.read import read_run
-from tests.report.made_runs import made_evaluation, made_run
+from tests.report.made_runs import made_effects, made_evaluation, made_run
 from tests.report.reading_pages import read_page, section
 
 
@@ -36,7 +36,7 @@ def test_bars_are_as_long_as_effects_are_large(tmp_path):
     for path in paths:
         x = [float(pair.split()[0]) for pair in re.split("L|C", path)]
         widths.append(max(x) - min(x))
-    effects = read_run(run, "a").evaluations["train"].effects.increase[:, 0]
+    effects = made_effects(["a", "b", "c"]).increase[:, 0]
     assert len(widths) == 3
     for width, effect in zip(widths, effects, strict=True):
         assert abs(width / widths[0] - effect / effects[0]) < 0.01

@@ -134,6 +134,7 @@ def test_without_instances_rows_are_numbers_and_nothing_more(tmp_path):
 
 def test_a_truth_that_is_not_known_is_a_dash(tmp_path):
     evaluation = made_evaluation(6, 3)
+    assert evaluation.unsure.truth is not None
     truth = evaluation.unsure.truth.copy()
     truth[1] = -1
     changed = replace(evaluation, unsure=replace(evaluation.unsure, truth=truth))
