@@ -8,6 +8,7 @@ from sklearn.base import clone
 from apportion import LLPClassifier, Model
 from apportion.labels.linear import LINEAR_FITS
 from apportion.report.advice import notices
+from apportion.report.answers import answers
 from apportion.report.read import read_run
 from tests.cli.wards_on_disk import QUICK, config_of, records, run, train_in, voters, write
 

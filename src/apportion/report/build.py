@@ -150,7 +150,7 @@ def page(runs: Sequence[RunRead], date: datetime) -> str:
         training="Learning curves" if curves else "Training",
         curves=curves,
         time=time_chart(runs),
-        tables=any(column_effects(run) for run in runs),
+        tables=any(own.effects for run in runs for own in run.evaluations.values()),
         written=words.date(date.timestamp()),
         version=__version__,
         sets=SET_NAMES,
