@@ -173,6 +173,12 @@ def test_tensors_are_tables_too(dtype):
     assert torch.equal(x, before)
 
 
+@pytest.mark.parametrize("dtype", ["f8", ">f4", "f2"])
+def test_numbers_of_every_kind_are_columns(dtype):
+    bags = Bags.from_rows(np.zeros((6, 2), dtype), [0, 1] * 3, truth=[0, 1] * 3)
+    assert list(columns_of_parts(bags)) == ["x1", "x2"]
+
+
 def test_confidences_that_are_not_finite_are_told_and_cost_no_run(caplog):
     from apportion.errors import DataError
 

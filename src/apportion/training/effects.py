@@ -76,7 +76,7 @@ def with_effects(
     try:
         most = MOST_CONFIDENCES if seen is None else min(MOST_CONFIDENCES, max(seen, ALWAYS))
         effects = measure_effects(sets[of], places, confidence, seed, most)
-    except DataError as error:  # confidences that are not finite
+    except (DataError, RuntimeError) as error:  # of no use to the run, which is trained
         log.warning("Effects of columns are not measured: %s", str(error).partition("\n")[0])
         return found
     return found | {of: replace(found[of], effects=effects)}
@@ -95,7 +95,7 @@ def columns_of_parts(bags: Bags) -> Places:
         return {}
     widths = [int(part.shape[1]) for part in parts]
     if columns is None:
-        is_table = len(parts) == 1 and "float" in str(parts[0].dtype)  # not the ids of words
+        is_table = len(parts) == 1 and _is_float(parts[0])  # not the ids of words
         return {f"x{n + 1}": [(0, n)] for n in range(widths[0])} if is_table else {}
     if widths != [columns.n_numbers, *([len(columns.codes)] if columns.codes else [])]:
         return {}
@@ -104,6 +104,10 @@ def columns_of_parts(bags: Bags) -> Places:
         found[name].append((0, len(columns.means) + n))
     found |= {name: [(1, n)] for n, name in enumerate(columns.categorical)}
     return {name: found[name] for name in columns.names}
+
+
+def _is_float(part: Any) -> bool:
+    return part.is_floating_point() if isinstance(part, Tensor) else part.dtype.kind == "f"
 
 
 def measure_effects(
