@@ -127,7 +127,8 @@ def _of_result(run: RunRead) -> Iterator[str]:
             )
         if error is not None and guess:
             saved = 1 - error / guess
-            less = f"the model removes {saved:.0%} of that error" if saved > 0 else "no less"
+            less = f"the model removes {saved:.0%} of that error"
+            less = less if saved > 0 else "the model is no better"
             yield (
                 "Predicting the overall shares of the training bags for every bag would be off by "
                 f"{points(guess)} ({plain(guess)}): {less}."

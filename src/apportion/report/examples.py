@@ -207,4 +207,4 @@ def _alike(values: Array) -> list[str]:
 
 
 def _same(number: float, rounded: float) -> bool:
-    return abs(number - rounded) <= 1e-6 * abs(number)  # as float32 has it
+    return abs(number - rounded) <= min(1e-6 * abs(number), 0.05)  # as float32 has it
