@@ -8,7 +8,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apportion.metrics import accuracy, bag_means, proportion_error, total_variation
+from apportion.metrics import (
+    accuracy,
+    bag_means,
+    bootstrap,
+    chance_variation,
+    proportion_error,
+    total_variation,
+)
 
 
 def random_bags(seed, n_bags=7, n_classes=4, largest=9):
@@ -98,3 +105,58 @@ def test_total_variation_is_of_each_bag():
     given_ = np.array([[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.2, 0.3, 0.5]])
     predicted = np.array([[0.0, 0.5, 0.5], [0.5, 0.5, 0.0], [0.3, 0.3, 0.4]])
     np.testing.assert_allclose(total_variation(given_, predicted), [1.0, 0.0, 0.1], atol=1e-12)
+
+
+# ---------------------------------------------------------------------------------- uncertainty
+
+
+def interval(*given):
+    found = bootstrap(*given)
+    assert found is not None
+    return found
+
+
+def test_the_interval_of_a_mean_covers_it_as_often_as_it_says():
+    rng = np.random.default_rng(0)
+    covered = 0
+    for _ in range(200):
+        low, high = interval(rng.normal(0.3, 0.1, size=40))
+        covered += low <= 0.3 <= high
+    assert 0.88 <= covered / 200 <= 0.99
+
+
+@pytest.mark.parametrize("n", [60, 1001])
+def test_an_interval_is_about_two_standard_errors_to_either_side(n):
+    values = np.random.default_rng(1).gamma(2.0, size=n)
+    low, high = interval(values)
+    error = values.std(ddof=1) / n**0.5
+    assert low == pytest.approx(values.mean() - 1.96 * error, abs=0.25 * error)
+    assert high == pytest.approx(values.mean() + 1.96 * error, abs=0.25 * error)
+    assert bootstrap(values) == (low, high)
+
+
+@pytest.mark.parametrize("n", [100, 1500])
+def test_a_share_of_instances_has_the_spread_of_the_bags(n):
+    """Bags of one kind each: there are as many independent numbers as bags, not as instances."""
+    rng = np.random.default_rng(2)
+    sizes = rng.integers(5, 50, size=n)
+    right = sizes * (rng.random(n) < 0.7)
+    low, high = interval(right, sizes)
+    share = right.sum() / sizes.sum()
+    assert low < share < high
+    alone = 2 * 1.96 * (share * (1 - share) / sizes.sum()) ** 0.5
+    assert high - low > 3 * alone
+
+
+def test_few_bags_and_numbers_that_are_none_have_no_interval():
+    assert bootstrap(np.zeros(4)) is None
+    assert bootstrap(np.array([0.1] * 9 + [np.nan])) is None
+    assert bootstrap(np.zeros(9), np.zeros(9)) is None
+
+
+def test_chance_is_what_draws_differ_by():
+    rng = np.random.default_rng(3)
+    p, n = np.array([0.2, 0.3, 0.5]), 80
+    drawn = rng.multinomial(n, p, size=20_000) / n
+    mean = total_variation(drawn, p).mean()
+    assert chance_variation(p[None], np.array([n]))[0] == pytest.approx(mean, rel=0.02)

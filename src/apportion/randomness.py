@@ -27,6 +27,7 @@ class Purpose(IntEnum):
     NETWORK = 4
     FOLDS = 5
     ITEMS = 6
+    EFFECTS = 7
 
 
 def generator(

@@ -12,6 +12,7 @@ from apportion.errors import ConfigError
 from apportion.runs.evaluation import read_evaluations
 from apportion.runs.run import Run
 from tests.cli.wards_on_disk import proportions_of, run, voters, write
+from tests.report.reading_pages import read_page, section
 
 QUICK = ["--epochs", "1", "--threads", "1", "--device", "cpu"]
 
@@ -44,8 +45,14 @@ def test_images(tmp_path, truth):
     result = run("train", *given, *QUICK, "--out", tmp_path / "a")
     assert result.exit_code == 0, result.output
     _, evaluations = read_evaluations(Run(tmp_path / "a"))
-    assert evaluations["train"].unsure.x[0].shape == (24, 3, 8, 8)
-    assert evaluations["train"].unsure.x[0].dtype == np.uint8
+    assert sorted(evaluations["train"].unsure.rows) == list(range(24))
+    page = tmp_path / "page.html"
+    result = run("report", tmp_path / "a", "--with-instances", "--out", page)
+    assert result.exit_code == 0, result.output
+    shown = section(read_page(page), "unsure")
+    assert len(list(shown.all("img"))) == 24
+    for item, row in zip(shown.all("img"), evaluations["train"].unsure.rows, strict=True):
+        assert item.attributes["alt"].startswith(f"{row}.png:")
     only = [names[5], names[0], names[5]]  # one of them in two bags
     notes = ["x", "y", "z"]
     pd.DataFrame({"picture": only, "note": notes}).to_csv(tmp_path / "new.csv", index=False)

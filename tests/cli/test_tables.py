@@ -7,11 +7,16 @@ from sklearn.base import clone
 
 from apportion import LLPClassifier, Model
 from apportion.labels.linear import LINEAR_FITS
+from apportion.report.advice import notices
+from apportion.report.answers import answers
 from apportion.report.read import read_run
-from apportion.report.words import notices, summary
 from tests.cli.wards_on_disk import QUICK, config_of, records, run, train_in, voters, write
 
 OWN = ["--exclude", "id", "--threads", "1", "--device", "cpu"]
+
+
+def said_of(run_read):
+    return " ".join(" ".join(own.sentences) for own in answers(run_read))
 
 
 @pytest.fixture
@@ -61,7 +66,7 @@ def test_linear_models_are_trained_by_name(table, tmp_path, method):
     frame = voters()
     assert np.mean(model.predict(frame[["age", "job"]]) == frame["vote"]) > 0.85
     run_read = read_run(tmp_path / "a", "a")
-    assert "linear model" in " ".join(summary(run_read))
+    assert "linear model" in said_of(run_read)
 
 
 def test_an_option_of_one_net_trains_one_net(tmp_path):
@@ -146,9 +151,10 @@ def test_mistakes_are_named(table, tmp_path, options, problem):
 
 def test_the_report_tells_why_and_what_to_expect(table, tmp_path):
     ended("train", *table, "--out", tmp_path / "a")
-    said = " ".join(summary(read_run(tmp_path / "a", "a")))
-    assert "times as much as by chance, in 20 bags: 4 nets of each kind" in said
-    assert "What to expect: bags that a net did not see are predicted with" in said
+    read = read_run(tmp_path / "a", "a")
+    said, plan = said_of(read), read.config["plan"]
+    assert "times as much as by chance, in 20 bags: 4 nets of each kind" in plan["net"]
+    assert "What to expect of new bags: bags that a net did not see are predicted with" in said
     ended("train", *table[:-4], *QUICK[2:], "--method", "fpl", "--out", tmp_path / "b")
     ended("report", tmp_path / "a")
     page = (tmp_path / "a" / "report.html").read_text(encoding="utf-8")

@@ -80,4 +80,7 @@ def config_of(folder):
 
 
 def without_times(lines):
-    return [{name: value for name, value in line.items() if name != "seconds"} for line in lines]
+    return [
+        {name: value for name, value in line.items() if name not in ("at", "seconds")}
+        for line in lines
+    ]

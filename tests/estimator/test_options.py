@@ -118,7 +118,8 @@ def test_functions_of_ones_own_train_the_net(tmp_path):
     assert not np.array_equal(found[0], found[2])
     scaled.save(tmp_path / "model")
     loaded = LLPClassifier.load(tmp_path / "model", device="cpu")
-    assert loaded.optimizer is loaded.scheduler is loaded.augment is None  # no file has functions
+    of_file = [loaded.optimizer, loaded.scheduler, loaded.augment]
+    assert of_file == [None] * 3  # no file has functions
     np.testing.assert_array_equal(loaded.predict_proba(X), found[1])
     assert ignored(LLPClassifier("linear", optimizer=once, augment=twice), "linear") == [
         "optimizer",

@@ -244,7 +244,9 @@ def left_behind(folder):
     """All that a run holds, but the times of its log."""
     log = folder / "log.jsonl"
     lines = log.read_text().splitlines() if log.exists() else []
-    records = [{k: v for k, v in json.loads(ln).items() if k != "seconds"} for ln in lines]
+    records = [
+        {k: v for k, v in json.loads(ln).items() if k not in ("at", "seconds")} for ln in lines
+    ]
     free = ("lock", "log.jsonl")
     return records, {p.name: p.read_bytes() for p in folder.iterdir() if p.name not in free}
 

@@ -58,6 +58,7 @@ HARMLESS = {
     ("classifier of auto", r"header estimator\.records\.0\.member text"): SHOWN,
     ("log of (a report of )?linear", r"lines turned"): "there is one line",
     ("log.*", r"line \d+ seconds(\.\w+)? (missing|null)"): SHOWN,
+    ("log.*", r"line \d+ at (missing|null)"): SHOWN,
     ("log.*", r"line \d+ (loss|changed|regret|l2) (missing|null|nan|negative)"): SHOWN,
     ("log.*", r"line \d+ (skill|standard_errors) (missing|null|negative)"): SHOWN,
     ("log of (a report of )?(auto|linear)", r"line \d+ proportion_error (missing|null)"): SHOWN,
@@ -69,12 +70,14 @@ HARMLESS = {
     ("log of a report", r"line \d+ valid_error (missing|null)"): SHOWN,
     ("log of a report", r"line 3 lost"): "as a run that was left before its last epoch",
     ("log", r"line 2 twice"): "lines after those that the checkpoint knows of are cut away",
-    ("evaluation.*", r"tensor \w+\.unsure\.x\d (nan|infinite|int8|missing)"): "only shown",
     (
         "evaluation.*",
-        r"tensor \w+\.(sizes|confusion|unsure\.\w+) int8",
+        r"tensor \w+\.(sizes|confusion|known|right|unsure\.\w+|effects\.measured) int8",
     ): "equal, but shorter",
-    ("evaluation.*", r"tensor \w+\.(sizes|confusion|unsure\.rows) infinite"): PLAUSIBLE,
+    (
+        "evaluation.*",
+        r"tensor \w+\.(sizes|confusion|unsure\.rows|effects\.measured) infinite",
+    ): PLAUSIBLE,
 }
 
 

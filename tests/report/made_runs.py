@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
+from apportion.bags.bags import Bags
+from apportion.bags.counts import counts_from_proportions
 from apportion.files import as_toml
-from apportion.runs.evaluation import BINS, Evaluation, Unsure, save_evaluations
+from apportion.runs.evaluation import BINS, Effects, Evaluation, Unsure, save_evaluations
 from apportion.runs.header import metadata, seal
 from apportion.runs.run import FORMAT_VERSION, Run
 
@@ -24,33 +26,65 @@ def made_evaluation(
     *,
     seed: int = 0,
     truth: bool = True,
-    x: tuple[Any, ...] | None = None,
+    k: int = 24,
     ids: list[Any] | None = None,
     noise: float = 0.1,
+    columns: list[str] | None = None,
 ) -> Evaluation:
     """Proportions with predictions near them, and confusion and calibration that agree."""
     rng = np.random.default_rng(seed)
     sizes = rng.integers(16, 129, size=n_bags)
     given = rng.dirichlet(np.ones(n_classes), size=n_bags)
     predicted = (1 - noise) * given + noise * rng.dirichlet(np.ones(n_classes), size=n_bags)
-    confusion = calibration = None
+    confusion = calibration = known = right = None
     if truth:
         shares = 0.8 * np.eye(n_classes) + 0.2 / n_classes
         confusion = np.stack([rng.multinomial(90, p) for p in shares])
         counts = rng.integers(1, 60, size=BINS) * (np.arange(BINS) >= BINS // n_classes)
         confidence = counts * (np.arange(BINS) + 0.5) / BINS
         calibration = np.stack([counts, confidence, np.floor(confidence)], axis=1)
-    k = 24 if x is None else len(x[0])
+        known, right = sizes, rng.binomial(sizes, 0.8)
     near = np.sort(rng.dirichlet(np.ones(n_classes), size=k), axis=1)[:, ::-1]
     unsure = Unsure(
         rows=np.arange(100, 100 + k),
         bags=rng.integers(n_bags, size=k),
         confidence=rng.permuted(near, axis=1),
         truth=rng.integers(n_classes, size=k) if truth else None,
-        x=(rng.normal(size=(k, 5)).astype(np.float32),) if x is None else x,
     )
     names = [f"ward-{n}" for n in range(n_bags)] if ids is None else ids
-    return Evaluation(names, sizes, given, predicted, confusion, calibration, unsure)
+    effects = None if columns is None else made_effects(columns)
+    told = (confusion, calibration, known, right)
+    return Evaluation(names, sizes, given, predicted, *told, unsure, effects)
+
+
+def made_effects(columns: list[str]) -> Effects:
+    """Effects that fall from column to column; every other one is within its uncertainty."""
+    mean = np.linspace(0.05, 0.001, len(columns))
+    half = np.where(np.arange(len(columns)) % 2, 2.0, 0.5) * mean
+    increase = np.stack([mean, mean - half, mean + half], axis=1)
+    return Effects(columns, increase, np.array([40, 1234]))
+
+
+def made_bags(evaluation: Evaluation, x: tuple[Any, ...]) -> Bags:
+    """Bags as they were evaluated, with x in the rows that the model is least sure of."""
+    unsure, sizes, others = evaluation.unsure, evaluation.sizes, 200
+    members: list[list[int]] = []
+    for bag, size in enumerate(sizes.tolist()):
+        own = unsure.rows[unsure.bags == bag].tolist()
+        members.append([*own, *range(others, others + size - len(own))])
+        others += size
+    parts = tuple(np.zeros((others, *part.shape[1:]), part.dtype) for part in x)
+    for whole, part in zip(parts, x, strict=True):
+        whole[unsure.rows] = part
+    return Bags(
+        x=parts,
+        index=np.concatenate(members).astype(np.int64),
+        offsets=np.concatenate([[0], np.cumsum(sizes)]),
+        proportions=evaluation.given,
+        counts=counts_from_proportions(evaluation.given, sizes),
+        classes=tuple(range(evaluation.given.shape[1])),
+        ids=tuple(evaluation.ids),
+    )
 
 
 def made_run(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from apportion.report.build import write_report
-from tests.report.made_runs import made_evaluation, made_run
+from tests.report.made_runs import made_bags, made_evaluation, made_run
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -33,31 +33,34 @@ def pages(tmp_path_factory):
     frames = rng.normal(size=(24, 3, 40)).astype(np.float32), rng.integers(5, 41, size=24)
     long = ["<script>alert(1)</script>", "a-very-long-name-without-a-break-" * 6]
     names = [*long, *(f"ward-{n}" for n in range(28))]
+    columns = [*long, *(f"column {n}" for n in range(30))]
+    shown = {
+        "one": made_evaluation(30, 10, seed=1, ids=names, columns=columns),
+        "two": made_evaluation(9, 4, columns=["age"]),
+        "big": made_evaluation(1600, 10),
+    }
+    rows = {"one": (images,), "two": frames, "big": (rng.normal(size=(24, 40)),)}
+    bags = {name: made_bags(own, rows[name]) for name, own in shown.items()}
+    plan = {"net": "mlp (the instances are rows of a table)", "method": "fpl " + 30 * "(given) "}
     one = made_run(
         folder / "one",
-        {
-            "train": made_evaluation(30, 10, ids=names),
-            "valid": made_evaluation(30, 10, seed=1, x=(images,), ids=names),
-        },
+        {"train": made_evaluation(30, 10, ids=names), "valid": shown["one"]},
         epochs=40,
+        about={"plan": plan, "data": {"kind": "images", "rows": "/data/" + "folder/" * 30}},
     )
     two = made_run(
         folder / "two",
-        {"train": made_evaluation(30, 4), "valid": made_evaluation(9, 4, x=frames)},
+        {"train": made_evaluation(30, 4), "valid": shown["two"]},
         classes=[*long, "c", "d"],
         method="proportion-loss",
         about={"data": {"kind": "signals", "rows": "/data/" + "folder/" * 30}},
     )
-    table = made_run(
-        folder / "three",
-        {"train": made_evaluation(1600, 10, x=(rng.normal(size=(24, 40)),))},
-        epochs=400,
-        epochs_wanted=500,
-    )
+    table = made_run(folder / "three", {"train": shown["big"]}, epochs=400, epochs_wanted=500)
+    both = [{"valid": bags["one"]}, {"valid": bags["two"]}]
     return {
-        "one": write_report([one]),
-        "two": write_report([one, two], folder / "two.html"),
-        "big": write_report([table]),
+        "one": write_report([one], instances=both[0]),
+        "two": write_report([one, two], folder / "two.html", instances=both),
+        "big": write_report([table], instances={"train": bags["big"]}),
     }
 
 
@@ -207,3 +210,29 @@ def test_a_page_is_there_in_two_seconds(opened, name):
         opened(name).evaluate(drawn)
         took.append(time.perf_counter() - began)
     assert min(took) < 2
+
+
+CUES = """() => [...document.querySelectorAll("div.scroll")].map(box => {
+    const cue = box.previousElementSibling;
+    const has = cue !== null && cue.className === "cue" && cue.getBoundingClientRect().height > 0;
+    return [box.scrollWidth > box.clientWidth + 1, has, box.getAttribute("aria-label")];
+})"""
+
+
+@pytest.mark.parametrize("name", ["one", "two", "big"])
+def test_what_scrolls_on_a_phone_says_so(opened, name):
+    found = opened(name, 375).evaluate(CUES)
+    assert any(scrolls for scrolls, _, _ in found)
+    assert [label for scrolls, cue, label in found if scrolls and not cue] == []
+    assert not any(cue for _, cue, _ in opened(name, 1280).evaluate(CUES))
+
+
+def test_a_shade_ends_where_there_is_more(opened):
+    """Its colour is neither the paper's nor so dark that texts over it cannot be read."""
+    for scheme in ("light", "dark"):
+        page = opened("two", 375, scheme)
+        shade, paper = page.evaluate(
+            """() => ["--shade", "--paper"].map(name =>
+                getComputedStyle(document.documentElement).getPropertyValue(name).trim())"""
+        )
+        assert shade != paper

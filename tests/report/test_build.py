@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -52,7 +53,8 @@ def test_a_run_of_fit_is_all_that_a_report_needs(trained, tmp_path):
     assert confusion is not None
     share = np.trace(confusion) / confusion.sum()
     assert f"{share:.1%} on the validation bags" in page.one("header").text
-    assert len(list(section(page, "unsure").all("img"))) == 24
+    assert len(section(page, "unsure").one("table").rows()) == 1 + 24
+    assert not list(page.all("img"))
 
 
 def test_the_file_goes_into_the_folder_of_a_single_run(trained, tmp_path, monkeypatch):
@@ -93,11 +95,48 @@ def test_a_failure_leaves_the_old_file(trained, tmp_path, monkeypatch):
 
 
 def test_the_same_run_gives_the_same_bytes(trained, tmp_path):
-    one, two = (
-        write_report([trained], tmp_path / "1.html"),
-        write_report([trained], tmp_path / "2.html"),
-    )
+    date = datetime(2026, 2, 3, 4, 5, tzinfo=UTC)
+    one, two = (write_report([trained], tmp_path / f"{n}.html", date=date) for n in "12")
     assert one.read_bytes() == two.read_bytes()
+    assert "on 2026-02-03 04:05 UTC" in read_page(one).one("footer").text
+
+
+def test_dates_are_those_of_the_log(tmp_path):
+    run = made_run(tmp_path / "a", epochs=3)
+    records = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    for minute, record in enumerate(records):
+        record |= {"at": 1_700_000_000 + 60 * minute, "seconds": {"train": 61.0}}
+    (run / "log.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    told = read_page(write_report([run])).one("header").text
+    assert "from 2023-11-14 22:12 UTC to 2023-11-14 22:15 UTC" in told
+
+
+def test_a_page_has_no_absolute_path(tmp_path, monkeypatch):
+    """Nor has one of several runs, of the same name, from anywhere."""
+    data = {
+        "kind": "images",
+        "rows": str(tmp_path / "secret" / "rows.csv"),
+        "images": "/home/annika/slides",
+        "proportions": "C:\\Users\\annika\\wards.csv",
+    }
+    evaluation = made_evaluation(6, 3)
+    runs = [
+        made_run(tmp_path / parent / "a", {"train": evaluation}, seed=n,
+                 about={"data": {**data, "rows": str(tmp_path / parent / "rows.csv")}})
+        for n, parent in enumerate(("x", "y"))
+    ]  # fmt: skip
+    unfinished = made_run(tmp_path / "b", about={"data": data}, epochs_wanted=99)
+    for here in ("/", tmp_path, tmp_path / "x"):
+        monkeypatch.chdir(here)
+        for chosen in (runs[:1], runs, [unfinished]):
+            text = write_report(chosen, tmp_path / "page.html", force=True).read_text()
+            for path in (str(tmp_path), "/home", "annika", "secret"):
+                assert path not in text, (here, path)
+            assert "rows.csv" in text
+            assert "wards.csv" in text
+    monkeypatch.chdir(tmp_path)
+    text = write_report(runs[:1], tmp_path / "page.html", force=True).read_text()
+    assert "apportion report x/a --force" in text
 
 
 @pytest.mark.parametrize(
@@ -193,21 +232,39 @@ def test_a_report_loads_neither_torch_nor_numba_nor_pandas(tmp_path):
     told = subprocess.run(command, env=source, capture_output=True, text=True, check=True).stdout
     assert told == f"{tmp_path / 'report.html'}\nset()\n"
     page = read_page(tmp_path / "report.html")
-    header, *rows = section(page, "unsure").one("table").rows()
+    assert "Network: mlp (" in page.one("header").text
+    assert "It learned from 2 columns: age and job" in page.one("header").text
+    drawn = section(page, "columns").one("svg", class_="chart")
+    assert {"age", "job"} <= {text.text for text in drawn.all("text")}
+    assert "cook" not in page.text  # what is in the table is not in the page
+    assert "nurse" not in page.text
+    write_report([tmp_path], force=True, instances={"train": bags})
+    header, *rows = section(read_page(tmp_path / "report.html"), "unsure").one("table").rows()
     assert header[5:] == ["age", "job"]
     for row in rows:
         at = int(row[0])
         assert row[5:] == [str(at), frame["job"][at]]
-    assert "Network: mlp (" in page.one("header").text
 
 
 def test_a_plan_is_listed_with_its_reasons(tmp_path):
     plan = {"net": "mlp (a table)", "batch_size": "32 (<100 rows & few bags)"}
     with_plan = made_run(tmp_path / "a", about={"plan": plan})
-    table = next(iter(section(read_page(write_report([with_plan])), "configuration").all("table")))
-    assert table.rows()[1:] == [[option, value] for option, value in plan.items()]
+    table = section(read_page(write_report([with_plan])), "plan").one("table")
+    named = {option.replace("_", " "): value for option, value in plan.items()}
+    assert table.rows()[1:] == [[option, value] for option, value in named.items()]
     without = made_run(tmp_path / "b")
-    found = section(read_page(write_report([without])), "configuration")
+    found = section(read_page(write_report([without])), "plan")
     assert not list(found.all("table"))
     both = read_page(write_report([with_plan, without], tmp_path / "both.html"))
-    assert len(list(section(both, "configuration").all("table"))) == 1
+    assert len(list(section(both, "plan").all("table"))) == 1
+
+
+def test_the_plan_comes_before_the_results(trained, tmp_path):
+    """Also of a run of `fit`, which says what it was given and what it decided."""
+    page = read_page(write_report([trained], tmp_path / "page.html"))
+    names = [own.attributes["aria-labelledby"] for own in page.one("main").all("section")]
+    assert names.index("plan") == 0
+    rows = dict(section(page, "plan").one("table").rows()[1:])
+    assert rows["epochs"] == "4 (given to fit)"
+    assert rows["validation"] == "6 bags, given to fit, select the epoch"
+    assert rows["net"] == "mlp (given to fit)"

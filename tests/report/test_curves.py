@@ -21,7 +21,8 @@ def told(*runs):
 
 def bags_of(given, sizes) -> Evaluation:
     unsure = made_evaluation(1, 2).unsure
-    return Evaluation([*range(len(sizes))], np.array(sizes), given, given, None, None, unsure)
+    nothing = (None,) * 4
+    return Evaluation([*range(len(sizes))], np.array(sizes), given, given, *nothing, unsure)
 
 
 @pytest.mark.parametrize("counts", [(2, 2), (3, 1, 1), (4, 0), (1,), (2, 2, 2)])
@@ -80,7 +81,7 @@ def lines(chart):
 def test_the_bound_has_the_colour_of_no_run(tmp_path):
     runs = [made_run(tmp_path / str(n), {"train": made_evaluation(6, 3, seed=n)}) for n in range(3)]
     (chart,) = [c for c in learning_curves(read_runs(runs)) if c.title == "Regret"]
-    assert lines(chart) == ["var(--muted)"] * 3 + [f"var(--s{n})" for n in (1, 2, 3)]
+    assert lines(chart) == ["var(--bound)"] * 3 + [f"var(--s{n})" for n in (1, 2, 3)]
     assert [key.label for key in chart.keys] == ["0", "1", "2", "shape of the bound"]
 
 

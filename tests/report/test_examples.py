@@ -3,6 +3,7 @@
 import base64
 import io
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -12,13 +13,16 @@ from PIL import Image
 from apportion.bags.columns import Columns
 from apportion.data.encoding import encode, learn_columns
 from apportion.report.build import write_report
-from tests.report.made_runs import made_evaluation, made_run
+from apportion.report.instances import Instances
+from tests.report.made_runs import made_bags, made_evaluation, made_run
 from tests.report.reading_pages import read_page, section
 
 
-def page_of(folder, x, **options):
-    run = made_run(folder, {"valid": made_evaluation(6, 3, x=x)}, **options)
-    return section(read_page(write_report([run])), "unsure")
+def page_of(folder, x, names=None, **options):
+    evaluation = made_evaluation(6, 3, k=len(x[0]))
+    run = made_run(folder, {"valid": evaluation}, **options)
+    found = Instances({"valid": made_bags(evaluation, x)}, names)
+    return section(read_page(write_report([run], instances=found)), "unsure")
 
 
 def pixels(image) -> np.ndarray:
@@ -85,7 +89,7 @@ def test_rows_of_a_table_come_back_as_they_were(tmp_path):
     assert [row[6] for row in rows] == ["cook", "nurse", "missing", "<i>cook</i>"]
     seen = [float(row[7].replace(",", "")) for row in rows]
     assert seen == pytest.approx(frame["seen"], abs=0.2)
-    assert [row[8] for row in rows] == ["1.5", "1.625", "1.75", "−0.5"]
+    assert [row[8] for row in rows] == ["1.500", "1.625", "1.750", "−0.500"]  # as many digits each
 
 
 def test_wide_tables_are_cut_and_say_so(tmp_path):
@@ -103,3 +107,37 @@ def test_columns_that_do_not_fit_are_not_used(tmp_path, codes):
     fitting = (np.ones((3, 1), np.float32), np.ones((3, 1), int))
     shown = page_of(tmp_path / "b", fitting, model={"columns": columns.to_dict()})
     assert shown.one("table").rows()[1][5:] == ["1", "cook"]
+
+
+def test_images_and_signals_are_called_by_their_names(tmp_path):
+    names = [f"slides/{n}.png" for n in range(1000)]
+    for kind, x in (("images", np.zeros((4, 1, 8, 8))), ("signals", np.zeros((4, 2, 9)))):
+        shown = page_of(tmp_path / kind, (x,), names)
+        assert [li.all("p", class_="bag") for li in shown.all("li")]
+        told = [p.text for p in shown.all("p", class_="bag") if p.text.startswith("bag")]
+        assert all(
+            f"slides/{row}.png" in own for row, own in zip(range(100, 104), told, strict=True)
+        )
+        assert not any(", row " in own for own in told)
+
+
+def test_without_instances_rows_are_numbers_and_nothing_more(tmp_path):
+    evaluation = made_evaluation(6, 3)
+    shown = section(read_page(write_report([made_run(tmp_path / "a", {"valid": evaluation})])),
+                    "unsure")  # fmt: skip
+    assert not list(shown.all("img"))
+    header, *rows = shown.one("table").rows()
+    assert header == ["row", "bag", "likeliest", "second", "truth"]
+    assert [row[0] for row in rows] == [str(row) for row in evaluation.unsure.rows]
+    assert "not part of this page" in shown.text
+
+
+def test_a_truth_that_is_not_known_is_a_dash(tmp_path):
+    evaluation = made_evaluation(6, 3)
+    assert evaluation.unsure.truth is not None
+    truth = evaluation.unsure.truth.copy()
+    truth[1] = -1
+    changed = replace(evaluation, unsure=replace(evaluation.unsure, truth=truth))
+    page = read_page(write_report([made_run(tmp_path / "a", {"valid": changed})]))
+    _, *rows = section(page, "unsure").one("table").rows()
+    assert [row[4] == "–" for row in rows[:3]] == [False, True, False]

@@ -10,6 +10,7 @@ from safetensors.numpy import load_file, save_file
 from apportion.errors import RunError
 from apportion.runs.evaluation import (
     BINS,
+    Effects,
     Evaluation,
     Unsure,
     plain_names,
@@ -27,17 +28,20 @@ WITH_TRUTH = Evaluation(
     predicted=RNG.dirichlet([1, 1, 1], size=2),
     confusion=RNG.integers(9, size=(3, 3)),
     calibration=RNG.random((BINS, 3)),
+    known=np.array([3, 2]),
+    right=np.array([1, 2]),
     unsure=Unsure(
         rows=np.array([5, 2]),
         bags=np.array([1, 0]),
         confidence=RNG.dirichlet([1, 1, 1], size=2),
-        truth=np.array([2, 0]),
-        x=(RNG.integers(9, size=(2, 4), dtype=np.uint8), np.array([7, 8], np.int16)),
+        truth=np.array([2, -1]),
     ),
+    effects=Effects(["age", "größe"], np.array([[0.1, 0.05, 0.2], [0, -0.1, 0]]), np.array([2, 7])),
 )
 WITHOUT = Evaluation(
-    [7, "é"], WITH_TRUTH.sizes, WITH_TRUTH.given, WITH_TRUTH.predicted.T.copy().T, None, None,
-    Unsure(WITH_TRUTH.unsure.rows, WITH_TRUTH.unsure.bags, WITH_TRUTH.unsure.confidence, None, ()),
+    [7, "é"], WITH_TRUTH.sizes, WITH_TRUTH.given, WITH_TRUTH.predicted.T.copy().T,
+    None, None, None, None,
+    Unsure(WITH_TRUTH.unsure.rows, WITH_TRUTH.unsure.bags, WITH_TRUTH.unsure.confidence, None),
 )  # fmt: skip
 
 
@@ -54,15 +58,27 @@ def test_a_file_gives_back_what_went_in(run):
     assert list(found) == ["train", "valid"]
     for name, saved in (("train", WITH_TRUTH), ("valid", WITHOUT)):
         assert found[name].ids == saved.ids
-        for field in ("sizes", "given", "predicted", "confusion", "calibration"):
+        for field in ("sizes", "given", "predicted", "confusion", "calibration", "known", "right"):
             np.testing.assert_array_equal(getattr(found[name], field), getattr(saved, field))
         for field in ("rows", "bags", "confidence", "truth"):
             ours, theirs = getattr(found[name].unsure, field), getattr(saved.unsure, field)
             np.testing.assert_array_equal(ours, theirs)
-    assert [part.dtype for part in found["train"].unsure.x] == [np.uint8, np.int16]
-    for ours, theirs in zip(found["train"].unsure.x, WITH_TRUTH.unsure.x, strict=True):
-        np.testing.assert_array_equal(ours, theirs)
-    assert found["valid"].unsure.x == ()
+    effects, wanted = found["train"].effects, WITH_TRUTH.effects
+    assert effects is not None
+    assert wanted is not None
+    assert effects.names == wanted.names
+    np.testing.assert_array_equal(effects.increase, wanted.increase)
+    np.testing.assert_array_equal(effects.measured, wanted.measured)
+    assert found["valid"].effects is None
+
+
+def test_no_instance_is_in_the_file(run):
+    """Every array has bags, classes, bins, columns or the numbers of rows as its axes."""
+    kept = {"sizes", "given", "predicted", "confusion", "calibration", "known", "right", "ids",
+            "unsure.rows", "unsure.bags", "unsure.confidence", "unsure.truth",
+            "effects.names", "effects.increase", "effects.measured"}  # fmt: skip
+    assert {name.removeprefix("train.") for name in load_file(run.evaluation)
+            if name.startswith("train.")} == kept  # fmt: skip
 
 
 def test_a_run_that_has_not_ended_has_none(tmp_path):
@@ -81,8 +97,18 @@ def test_names_are_kept_as_json_has_them():
         ("given", None, "KeyError 'given'"),
         ("ids", None, "KeyError 'ids'"),
         ("unsure.rows", None, "KeyError 'unsure.rows'"),
-        ("unsure.x0", None, "KeyError 'unsure.x0'"),
-        ("unsure.x0", np.zeros((3, 4)), "train.unsure.x0 has 3 rows"),
+        ("unsure.x0", np.zeros((2, 4)), "train.unsure.x0 is not known"),
+        ("right", None, "train has the truth in part"),
+        ("right", np.array([3, 3]), "more instances than there are"),
+        ("known", np.array([9, 2]), "more instances than there are"),
+        ("effects.names", None, "train has effects in part"),
+        ("effects.names", np.frombuffer(b'["a", "a"]', np.uint8), "train.effects.names are"),
+        ("effects.names", np.frombuffer(b'["a", 3]', np.uint8), "train.effects.names are"),
+        ("effects.names", np.frombuffer(b'["a"]', np.uint8), "train.effects.increase is float64"),
+        ("effects.increase", np.full((2, 3), np.nan), "no intervals of shares"),
+        ("effects.increase", np.full((2, 3), 7.0), "no intervals of shares"),
+        ("effects.increase", np.array([[0.1, 0.2, 0.3]] * 2), "no intervals of shares"),
+        ("effects.measured", np.array([0, 7]), "below 1 or too large"),
         ("ids", np.frombuffer(b"[1, ", np.uint8), "JSONDecodeError"),
         ("ids", np.frombuffer(b"3", np.uint8), "TypeError"),
         ("sizes", np.ones(3, np.int64), "train.sizes is int64 of shape (3,)"),

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -361,3 +362,22 @@ def test_the_holder_of_a_lock_may_hold_it_again(tmp_path):
         pass
     with run.locked(), pytest.raises(RunError, match="is in use"), Run(tmp_path).locked():
         pass
+
+
+def test_every_line_of_the_log_has_its_time_and_no_record_does(opened):
+    before = int(time.time())
+    for epoch in (1, 2):
+        opened.append({"epoch": epoch})
+    assert opened.records() == [{"epoch": 1}, {"epoch": 2}]
+    times = opened.times()
+    assert len(times) == 2
+    assert before <= times[0] <= times[1] <= time.time()
+    opened.log.write_text('{"epoch": 1}\n')
+    assert opened.times() == [None]
+
+
+@pytest.mark.parametrize("at", ["-1", "1e3", '"now"', "true", "253402300800", "[]"])
+def test_a_time_that_is_none_is_damage(opened, at):
+    opened.log.write_text(f'{{"epoch": 1, "at": {at}}}\n')
+    with pytest.raises(RunError, match="line 1 has at "):
+        opened.records()

@@ -232,7 +232,9 @@ def left_behind(folder):
     assert {path.name for path in folder.iterdir()} - {"lock"} == FILES
     files = {name: (folder / f"{name}.safetensors").read_bytes() for name in TENSORS}
     lines = (folder / "log.jsonl").read_text().splitlines()
-    records = [{k: v for k, v in json.loads(ln).items() if k != "seconds"} for ln in lines]
+    records = [
+        {k: v for k, v in json.loads(ln).items() if k not in ("at", "seconds")} for ln in lines
+    ]
     return files, records, (folder / "config.toml").read_text()
 
 

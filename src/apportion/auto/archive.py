@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
 from os import PathLike
 from typing import Any
@@ -16,12 +16,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from apportion.auto.members import Member
+from apportion.auto.members import Member, plan_table
 from apportion.auto.nets import digest
 from apportion.bags.bags import Bags
 from apportion.engine.device import device_for
 from apportion.errors import RunError
 from apportion.model.model import Model, describe_parts, net_for
+from apportion.plan import Choice
 from apportion.runs.evaluation import Evaluation, plain_names, save_evaluations
 from apportion.runs.header import RESTORE
 from apportion.runs.run import Run
@@ -79,7 +80,7 @@ class Archive(Folder):
                 "threads": torch.get_num_threads(),
                 "torch": torch.__version__,
             }
-            begin(self.run, self.options, self.method, resolved)
+            begin(self.run, self.options, self.method, resolved, self._plan())
             return [], []
         (tensors, header), self.saved = self.saved, None
         run, done = self.run, header["epoch"]
@@ -121,7 +122,7 @@ class Archive(Folder):
         }
         checkpoint.save(self.run, tensors, scalars)
 
-    def save_model(self, model: Model, evaluations: Mapping[str, Evaluation]) -> None:
+    def save_model(self, model: Model, evaluations: Callable[[], Mapping[str, Evaluation]]) -> None:
         """Save the model, and its evaluation on each set of bags."""
         if self.run is None:
             return
@@ -130,7 +131,12 @@ class Archive(Folder):
         kept = Model(model.net, plain_names(model.classes), model.parts, **about)
         kept.save(self.run.model)
         if not self.run.evaluation.exists():  # it is written once: a finished run learns no more
-            save_evaluations(self.run, self.train.classes, evaluations)
+            save_evaluations(self.run, self.train.classes, evaluations())
+
+    def _plan(self) -> dict[str, str]:
+        method = Choice(self.method["name"], "given to train_table")
+        held_out = Choice(None, "nothing is selected: bags that are held out are only reported")
+        return plan_table(self.train, method, held_out, self.options["threads"]).reasons()
 
     def _about(self) -> dict[str, Any]:
         columns = self.train.columns

@@ -40,6 +40,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from apportion import metrics
 from apportion.bags.bags import Bags
 from apportion.errors import ConfigError, count
 from apportion.labels.linear import LINEAR_FITS
@@ -89,14 +90,7 @@ def overdispersion(bags: Bags) -> float:
     >>> overdispersion(alike), round(overdispersion(pure), 2)
     (0.0, 13.33)
     """
-    sizes, p = bags.sizes[:, None], bags.proportions
-    q = (sizes * p).sum(axis=0) / sizes.sum()
-    occurs = (q > 0) & (q < 1)
-    if not occurs.any() or bags.n_bags < 2:
-        return 0.0
-    chance = q[occurs] * (1 - q[occurs])
-    terms = sizes * (p[:, occurs] - q[occurs]) ** 2 / chance
-    return float(terms.sum() / (bags.n_bags - 1) / occurs.sum())
+    return metrics.overdispersion(bags.sizes, bags.proportions)
 
 
 def members_of(bags: Bags, method: str = AUTO) -> list[Member]:

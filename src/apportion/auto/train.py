@@ -25,6 +25,7 @@ from apportion.plan import AUTO, kind_of_instances, threads_for
 from apportion.runs.evaluation import Evaluation
 from apportion.runs.run import Run
 from apportion.training.checks import check_sets, warn_of_bags
+from apportion.training.effects import with_effects
 from apportion.training.evaluate import evaluate
 from apportion.training.history import History
 from apportion.training.progress import Stopwatch, brief, progress_bars, readable
@@ -113,7 +114,9 @@ def train_table(
             if on_net is not None:
                 on_net(copy.deepcopy(records[-1]), net)
         model, expected, evaluations = learned or _assembled(judged, members, nets, folds, device)
-        archive.save_model(model, evaluations)
+        archive.save_model(
+            model, lambda: with_effects(evaluations, judged, model.predict_proba, seed)
+        )
     if expected is not None:
         tell = log.info if expected.learned else log.warning
         tell("%s: %s.", method, expected)

@@ -215,6 +215,12 @@ class TrainJob:
         model = {} if asked is None else {"validation": asked}
         return Prepared(sets, plan, self._about(source, model, plan), train)
 
+    def read(self, columns: Columns | None) -> dict[str, Bags]:
+        """Read the sets of bags of a run that was started with this job, as it did."""
+        asked = self.model.get("validation")
+        sets: dict[str, Bags] = self._read(columns, 0.0 if asked is None else asked)[0]
+        return sets
+
     def _read(self, columns: Columns | None, validation: float | None) -> Any:
         """Read all sets of bags; return them with what was read and what is held out."""
         sets, source, held_out = self.source.read(columns, validation, self.train.get("seed", 0))

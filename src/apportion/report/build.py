@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from os import PathLike
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from apportion import __version__
+from apportion.bags.bags import Bags
 from apportion.errors import Option, RunError, Words, count
 from apportion.files import check_free, replacing, writing
 from apportion.report import words
+from apportion.report.advice import commands, notices
+from apportion.report.answers import answers, of_data
 from apportion.report.charts import Worst, bag_chart, calibration_chart, heat_map, worst
-from apportion.report.compare import compared, differences, same_bags
+from apportion.report.compare import compared, differences, same_bags, verdict
 from apportion.report.curves import learning_curves, time_chart
 from apportion.report.drawing import Chart
+from apportion.report.effects import column_effects, effects_missing
 from apportion.report.examples import unsure_examples
+from apportion.report.instances import Instances, with_instances
 from apportion.report.read import SET_NAMES, RunRead, read_runs
-from apportion.report.words import PHASES, duration, listed, percent, plain, shortened
+from apportion.report.words import PHASES, duration, listed, percent, plain, shortened, spanned
 from apportion.runs.run import Run
 
 __all__ = ["write_report"]
+
+Shown = Mapping[str, Bags] | Instances | None
 
 MOST_NUMBERS = 20  # classes of a confusion that is written in numbers
 
@@ -30,7 +39,9 @@ def write_report(
     runs: Sequence[str | PathLike[str]],
     out: str | PathLike[str] | None = None,
     *,
+    instances: Shown | Sequence[Shown | None] = None,
     force: bool = False,
+    date: datetime | None = None,
 ) -> Path:
     """Write a report of one run, or of several side by side.
 
@@ -41,8 +52,14 @@ def write_report(
     out : path, optional
         The file; by default report.html in the folder of a single run, or in the current folder
         for several.
+    instances : mapping, or a sequence with one per run, optional
+        The bags of the run, ``{"train": …, "valid": …, "test": …}`` as far as there are such, to
+        show the instances that it is least sure of. Without them the page has the numbers of rows
+        alone: a run keeps no instances.
     force : bool
         Whether to replace an existing file.
+    date : datetime, optional
+        When the page was written; by default now.
 
     Returns
     -------
@@ -52,8 +69,8 @@ def write_report(
     Raises
     ------
     RunError
-        If a folder holds no run, or one without a finished epoch; if the file exists or cannot be
-        written.
+        If a folder holds no run, or one without a finished epoch; if the instances are not those
+        of the run; if the file exists or cannot be written.
 
     Examples
     --------
@@ -71,7 +88,18 @@ def write_report(
         raise RunError(f"the runs are {runs!r}.", "Pass a list of one run folder or more.")
     file = Path(out) if out is not None else Run(runs[0] if len(runs) == 1 else ".").report
     check_free(file, force=force, error=RunError)
-    text = page(read_runs(runs))
+    read = read_runs(runs)
+    shown = instances if isinstance(instances, Sequence) else [instances] * len(read)
+    if len(shown) != len(read):
+        raise RunError(
+            f"instances of {count(len(shown), 'run')} are given for {len(read)}.",
+            "Pass one mapping, or a list of one for each run.",
+        )
+    read = [
+        run if own is None else with_instances(run, own)
+        for run, own in zip(read, shown, strict=True)
+    ]
+    text = page(read, datetime.now(UTC) if date is None else date)
     remedy: Words = (
         "Pass ",
         Option("out", '"report.html"', "report.html"),
@@ -84,7 +112,7 @@ def write_report(
     return file
 
 
-def page(runs: Sequence[RunRead]) -> str:
+def page(runs: Sequence[RunRead], date: datetime) -> str:
     """Return the page of runs that were read."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -97,11 +125,17 @@ def page(runs: Sequence[RunRead]) -> str:
     )
     of_words = (f for f in vars(words).values() if getattr(f, "__module__", "") == words.__name__)
     environment.filters |= {function.__name__: function for function in of_words}
+    environment.filters["quoted"] = shlex.quote
     environment.filters |= {"folds": folds, "figures": figures, "bags": bags, "phases": phases}
     environment.filters |= {
         "nets": nets,
-        "instances": instances,
+        "instances": truth_known,
         "unsure_examples": unsure_examples,
+        "answers": answers,
+        "notices": notices,
+        "commands": commands,
+        "column_effects": column_effects,
+        "effects_missing": effects_missing,
     }
     several, curves = len(runs) > 1, learning_curves(runs)
     return environment.get_template("page.html.j2").render(
@@ -109,12 +143,15 @@ def page(runs: Sequence[RunRead]) -> str:
         several=several,
         ended=any(run.evaluations for run in runs),
         runs=runs,
-        comparable=same_bags(runs),
+        verdict=verdict(runs) if several else "",
+        shared=list(of_data(runs[0])) if several and same_bags(runs) else [],
         compared=compared(runs),
         differences=differences(runs),
         training="Learning curves" if curves else "Training",
         curves=curves,
         time=time_chart(runs),
+        tables=any(own.effects for run in runs for own in run.evaluations.values()),
+        written=words.date(date.timestamp()),
         version=__version__,
         sets=SET_NAMES,
     )
@@ -139,13 +176,19 @@ def figures(run: RunRead) -> list[tuple[str, str, str]]:
     for of, name in SET_NAMES.items():
         error, mean = run.error(of), run.error_of_mean(of)
         if error is not None and (of != "train" or not found):
-            remark = "" if mean is None or of == "train" else f"predicting the mean: {mean:.4f}"
+            remarks = [f"95%: {span}"] if (span := spanned(run.error_interval(of))) else []
+            remarks += [f"overall shares: {mean:.4f}"] if mean is not None else []
+            remark = " · ".join(remarks)
             found.append((f"{name.capitalize()} proportion error", plain(error), remark))
     known = {of: share for of in SET_NAMES if (share := run.accuracy(of)) is not None}
     for of, share in [*known.items()][:1]:
         evaluation = run.evaluations.get(of)
-        size = "" if evaluation is None else f"of {count(int(evaluation.sizes.sum()), 'instance')}"
-        found.append((f"{SET_NAMES[of].capitalize()} accuracy", percent(share), size))
+        remarks = [f"95%: {span}"] if (span := spanned(run.accuracy_interval(of), percent)) else []
+        if evaluation is not None and evaluation.confusion is not None:
+            remarks.append(f"of {count(int(evaluation.confusion.sum()), 'instance')}")
+        found.append(
+            (f"{SET_NAMES[of].capitalize()} accuracy", percent(share), " · ".join(remarks))
+        )
     if run.unit == "net":
         if run.wanted > 1:
             found.append(("Nets", f"{run.done:,}", "" if run.is_finished else f"of {run.wanted:,}"))
@@ -181,7 +224,7 @@ def bags(run: RunRead) -> list[tuple[str, Chart, list[Worst]]]:
     ]
 
 
-def instances(run: RunRead) -> dict[str, Any] | None:
+def truth_known(run: RunRead) -> dict[str, Any] | None:
     """Return calibration and confusion, if the truth is known."""
     of = run.with_truth
     if of is None:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apportion.errors import count
-from apportion.metrics import proportion_error, total_variation
+from apportion.metrics import chance_variation, proportion_error, total_variation
 from apportion.report.drawing import (
     BOTTOM,
     MUTED,
@@ -43,6 +43,7 @@ class Worst(NamedTuple):
     bag: str
     size: int
     variation: float
+    chance: float  # the variation that the size of the bag explains
     label: str  # the class with the largest gap
     given: float
     predicted: float
@@ -51,12 +52,14 @@ class Worst(NamedTuple):
 def worst(evaluation: Evaluation, classes: Sequence[str], most: int = 8) -> list[Worst]:
     """List the bags of largest total variation, the worst first."""
     far = np.nan_to_num(total_variation(evaluation.given, evaluation.predicted))
+    chance = np.nan_to_num(chance_variation(evaluation.predicted, evaluation.sizes))
     found = []
     for bag in np.argsort(-far, kind="stable")[:most].tolist():
         given, predicted = evaluation.given[bag].tolist(), evaluation.predicted[bag].tolist()
         c = int(np.argmax(np.abs(evaluation.given[bag] - evaluation.predicted[bag])))
         name, size = str(evaluation.ids[bag]), int(evaluation.sizes[bag])
-        found.append(Worst(name, size, float(far[bag]), classes[c], given[c], predicted[c]))
+        by = float(far[bag]), float(chance[bag])
+        found.append(Worst(name, size, *by, classes[c], given[c], predicted[c]))
     return found
 
 

@@ -2,37 +2,104 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from apportion.report.read import SET_NAMES, RunRead
-from apportion.report.words import duration, percent, plain
-
-MEASURES: tuple[tuple[str, Callable[..., float | None], Callable[..., str], Any], ...] = (
-    ("error", RunRead.error, plain, min),
-    ("accuracy", RunRead.accuracy, percent, max),
-)
+from apportion.errors import count
+from apportion.metrics import bootstrap
+from apportion.report.read import SET_NAMES, Interval, RunRead, without_folders, written
+from apportion.report.words import duration, listed, percent, plain, spanned
 
 
-def compared(runs: Sequence[RunRead]) -> list[tuple[str, list[tuple[str, bool]]]]:
-    """Return the columns of a table of runs: a title, and per run a text and whether it is best.
+class Measure(NamedTuple):
+    """A number of each run and set of bags, and how sure it is."""
 
-    A column that no run fills is left out. The best is marked only if all runs have the value, on
-    the same bags, and not all the same one.
+    name: str
+    value: Callable[[RunRead, str], float | None]
+    interval: Callable[[RunRead, str], Interval]
+    write: Callable[..., str]
+    best: Callable[..., float]
+
+
+class Cell(NamedTuple):
+    """A number in a table of runs."""
+
+    text: str
+    interval: str = ""
+    is_best: bool = False
+
+
+ERROR = Measure("error", RunRead.error, RunRead.error_interval, plain, min)
+ACCURACY = Measure("accuracy", RunRead.accuracy, RunRead.accuracy_interval, percent, max)
+
+
+def compared(runs: Sequence[RunRead]) -> list[tuple[str, list[Cell]]]:
+    """Return the columns of a table of runs: a title, and one cell per run.
+
+    A column that no run fills is left out. The best is marked only if all runs were evaluated on
+    the same bags, and it is better than each other run beyond the uncertainty of the bags.
     """
-    comparable = same_bags(runs)
-    columns = []
-    for what, measure, write, best in MEASURES:
+    comparable, columns = same_bags(runs), []
+    for measure in (ERROR, ACCURACY):
         for of, name in SET_NAMES.items():
-            values = [measure(run, of) for run in runs]
-            marked = comparable and None not in values and len(set(values)) > 1
-            cells = [(write(value), marked and value == best(values)) for value in values]
-            if any(value is not None for value in values):
-                columns.append((f"{name} {what}", cells))
-    return [*columns, ("time", [(duration(run.total_seconds), False) for run in runs])]
+            values = [measure.value(run, of) for run in runs]
+            if all(value is None for value in values):
+                continue
+            best = _best(runs, of, measure) if comparable else None
+            cells = []
+            for n, (run, value) in enumerate(zip(runs, values, strict=True)):
+                interval = spanned(measure.interval(run, of), measure.write)
+                cells.append(Cell(measure.write(value), interval, n == best))
+            columns.append((f"{name} {measure.name}", cells))
+    return [*columns, ("time", [Cell(duration(run.total_seconds)) for run in runs])]
+
+
+def verdict(runs: Sequence[RunRead]) -> str:
+    """Say which run has the lowest error, if one has beyond uncertainty."""
+    if not same_bags(runs):
+        return (
+            "These runs were not all evaluated on the same bags, or have not all ended: their "
+            "numbers cannot be compared directly."
+        )
+    of = runs[0].held_out or "train"
+    best, n_bags = _best(runs, of, ERROR), len(runs[0].evaluations[of].ids)
+    bags = f"the {count(n_bags, f'{SET_NAMES[of]} bag')}"
+    if of == "train":
+        bags += ", which all runs learned from"
+    if best is not None:
+        return f"On {bags}, {runs[best].name} has the lowest error, beyond what chance explains."
+    names = listed(run.name for run in runs)
+    return (
+        f"On {bags}, no run is clearly the best of {names}: another draw of such bags could "
+        "change the order of their errors."
+    )
+
+
+def _best(runs: Sequence[RunRead], of: str, measure: Measure) -> int | None:
+    """Return which run is better than each other by more than the bags leave uncertain."""
+    values = [measure.value(run, of) for run in runs]
+    known = [value for value in values if value is not None]
+    if len(known) < len(runs) or len(runs) < 2 or any(of not in run.evaluations for run in runs):
+        return None
+    first = known.index(measure.best(known))
+    ours, weights = _per_bag(runs[first], of, measure)
+    for run in (*runs[:first], *runs[first + 1 :]):
+        theirs, others = _per_bag(run, of, measure)
+        interval = bootstrap(theirs - ours, weights) if np.array_equal(weights, others) else None
+        if interval is None or interval[0] <= 0 <= interval[1]:
+            return None
+    return first
+
+
+def _per_bag(run: RunRead, of: str, measure: Measure) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the values of the bags of a set, and their weights."""
+    own = run.evaluations[of]
+    if measure is ACCURACY and own.right is not None and own.known is not None:
+        return own.right, own.known
+    return run.variations(of), np.ones(len(own.ids))
 
 
 def same_bags(runs: Sequence[RunRead]) -> bool:
@@ -71,11 +138,13 @@ def differences(runs: Sequence[RunRead]) -> list[tuple[str, list[str]]]:
         for run in runs
     ]
     names = dict.fromkeys(name for options in flat for name in options)
-    rows = [(name, [_written(options.get(name)) for options in flat]) for name in names]
-    return [(name, values) for name, values in rows if len(set(values)) > 1]
+    rows = {name: [options.get(name) for options in flat] for name in names}
+    differ = {name: values for name, values in rows.items() if len(set(map(written, values))) > 1}
+    return [(name, [_written(value) for value in values]) for name, values in differ.items()]
 
 
 def _written(value: Any) -> str:
     if value is None:
         return "–"
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    shown = without_folders(value)
+    return shown if isinstance(shown, str) else written(shown)

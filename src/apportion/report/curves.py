@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from apportion.bags.counts import counts_from_proportions
 from apportion.report.drawing import (
+    BOUND,
     INK,
-    MUTED,
     SERIES,
     Chart,
     Key,
@@ -222,7 +222,7 @@ def _regret(runs: Sequence[RunRead]) -> Chart | None:
         for run in bounded:
             some = np.unique(np.geomspace(1, run.done, 60).round())
             bound = bound_shape(run.evaluations["train"], some)
-            axes.plot(some, bound, color=MUTED, linestyle=(0, (1, 3)))
+            axes.plot(some, bound, color=BOUND, linestyle=(0, (1, 3)))
         keys = _draw(axes, lines)
         if logarithmic:
             axes.set(xscale="log", yscale="log")
@@ -241,7 +241,7 @@ def _regret(runs: Sequence[RunRead]) -> Chart | None:
         + (", on logarithmic axes." if logarithmic else ".")
     )
     if bounded:
-        keys.append(Key("shape of the bound", "var(--muted)", "1 3"))
+        keys.append(Key("shape of the bound", "var(--bound)", "1 3"))
         caption += (
             " Dotted: min(1, √(ln|Y| / t)), where |Y| is the number of labelings that meet the "
             "counts of a bag, averaged over instances. The constant of the bound is not known: "

@@ -21,14 +21,17 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-INK, MUTED, GRID = "#010203", "#010204", "#010205"
+INK, MUTED, GRID, BOUND = "#010203", "#010204", "#010205", "#010206"
 SERIES = tuple(f"#0102f{number}" for number in range(1, 9))
 WIDTH, HEIGHT, SQUARE = 340, 220, 330  # of a chart, in pixels at its natural size: that of a phone
 LEFT, RIGHT, TOP, BOTTOM, TITLE = 42, 12, 8, 36, 18  # margins of its axes: room for labels
 
-_VARIABLES = {INK: "var(--ink)", MUTED: "var(--muted)", GRID: "var(--grid)"} | {
-    stand_in: f"var(--s{number})" for number, stand_in in enumerate(SERIES, start=1)
-}
+_VARIABLES = {
+    INK: "var(--ink)",
+    MUTED: "var(--muted)",
+    GRID: "var(--grid)",
+    BOUND: "var(--bound)",  # which no series has
+} | {stand_in: f"var(--s{number})" for number, stand_in in enumerate(SERIES, start=1)}
 _DASHES: tuple[tuple[float, ...], ...] = ((), (6, 3), (2, 2.4), (9, 3, 2, 3))
 _STYLE: dict[str, Any] = {
     "svg.fonttype": "none",

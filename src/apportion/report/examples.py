@@ -1,4 +1,7 @@
-"""The instances that a model is least sure of, as pictures, traces, or rows of a table."""
+"""The instances that a model is least sure of: their numbers, or pictures, traces, rows of a table.
+
+A run keeps the numbers of rows. What they hold is shown only if it was read again and passed.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,6 @@ from numpy.typing import NDArray
 from apportion.bags.columns import Columns
 from apportion.report.read import RunRead
 from apportion.report.words import percent
-from apportion.runs.evaluation import Unsure
 
 Array = NDArray[Any]
 
@@ -32,13 +34,14 @@ class Example(NamedTuple):
     guesses: Sequence[tuple[str, str]]  # the two likeliest classes with their probabilities
     truth: str | None
     shown: Any  # the data URL of a picture, the SVG element of a signal, or the values of a row
+    name: str | None = None  # of a file or a signal
 
 
 class Examples(NamedTuple):
     """Examples of one set of bags, and how they are shown."""
 
     of: str  # "train", "valid" or "test"
-    kind: str  # "images", "signals" or "table"
+    kind: str  # "images", "signals" or "table", which may have no columns
     shown: Sequence[Example]
     remark: str = ""
     header: Sequence[tuple[str, bool]] = ()  # a table's columns; whether numbers
@@ -47,10 +50,14 @@ class Examples(NamedTuple):
 def unsure_examples(run: RunRead) -> Examples | None:
     """Show the instances that the model is least sure of, in held-out bags if there are any."""
     of = run.held_out
-    if of is None or not len(run.evaluations[of].unsure.rows) or not run.evaluations[of].unsure.x:
+    if of is None or not len(run.evaluations[of].unsure.rows):
         return None
-    unsure = run.evaluations[of].unsure
-    x, axes = unsure.x, unsure.x[0].ndim
+    rows = run.instances.get(of)
+    if rows is None:
+        return Examples(
+            of, "table", _examples(run, of, [()] * len(run.evaluations[of].unsure.rows))
+        )
+    x, axes = rows.parts, rows.parts[0].ndim
     if axes == 4 or (axes == 3 and run.config.get("data", {}).get("kind") == "images"):
         images = [picture(image) for image in _scaled(_channels_last(x[0]))]
         return Examples(of, "images", _examples(run, of, images))
@@ -60,11 +67,11 @@ def unsure_examples(run: RunRead) -> Examples | None:
         traces = [trace(signal[:, : max(int(n), 1)]) for signal, n in pairs]
         remark = _first(MOST_CHANNELS, x[0].shape[1], "channels")
         return Examples(of, "signals", _examples(run, of, traces), remark)
-    names, rows = decoded(unsure, run.columns)
+    names, columns = decoded(x, run.columns)
     texts = () if run.columns is None else run.columns.categorical
     header = [(name, name not in texts) for name in names[:MOST_COLUMNS]]
     remark = _first(MOST_COLUMNS, len(names), "columns")
-    values = [row[:MOST_COLUMNS] for row in rows]
+    values = list(zip(*columns[:MOST_COLUMNS], strict=True))
     return Examples(of, "table", _examples(run, of, values), remark, header)
 
 
@@ -77,9 +84,13 @@ def _examples(run: RunRead, of: str, shown: Sequence[Any]) -> list[Example]:
     for k, own in enumerate(shown):
         likeliest = np.argsort(-unsure.confidence[k], kind="stable")[:2].tolist()
         guesses = [(run.classes[c], percent(unsure.confidence[k, c])) for c in likeliest]
-        known = unsure.truth is not None and unsure.truth[k] >= 0
-        truth = run.classes[unsure.truth[k]] if known else None  # type: ignore[index]
-        found.append(Example(str(ids[unsure.bags[k]]), int(unsure.rows[k]), guesses, truth, own))
+        truth = None
+        if unsure.truth is not None:
+            truth = "–" if unsure.truth[k] < 0 else run.classes[unsure.truth[k]]
+        rows = run.instances.get(of)
+        name = None if rows is None or rows.names is None else rows.names[k]
+        bag = str(ids[unsure.bags[k]])
+        found.append(Example(bag, int(unsure.rows[k]), guesses, truth, own, name))
     return found
 
 
@@ -142,28 +153,28 @@ def trace(signal: Array) -> Markup:
 # ------------------------------------------------------------------------------------------- tables
 
 
-def decoded(unsure: Unsure, columns: Columns | None) -> tuple[list[str], list[list[str]]]:
-    """Turn instances back into rows of their table: the names of its columns, and texts."""
-    numbers = unsure.x[0].reshape(len(unsure.rows), -1)
-    codes = unsure.x[1] if len(unsure.x) > 1 else np.empty((len(numbers), 0), np.int64)
+def decoded(x: Sequence[Array], columns: Columns | None) -> tuple[list[str], list[list[str]]]:
+    """Turn instances back into a table: the names of its columns, and the texts of each."""
+    numbers = x[0].reshape(len(x[0]), -1)
+    codes = x[1] if len(x) > 1 else np.empty((len(numbers), 0), np.int64)
     if columns is None or not _fits(numbers, codes, columns):
-        return [f"x{n}" for n in range(1, numbers.shape[1] + 1)], [
-            [_short(value) for value in row] for row in numbers
-        ]
+        names = [f"x{n}" for n in range(1, numbers.shape[1] + 1)]
+        return names, [_alike(values) for values in numbers.T]
     at = {name: k for k, name in enumerate(columns.numeric)}
     gap = {name: len(at) + k for k, name in enumerate(columns.gaps)}
     code = {name: k for k, name in enumerate(columns.categorical)}
 
-    def text(row: int, name: str) -> str:
+    def texts(name: str) -> list[str]:
         if name in code:
-            number = int(codes[row, code[name]])
-            return "missing" if number == 0 else columns.categories[name][number - 1]
-        if name in gap and numbers[row, gap[name]] == 1:
-            return "missing"
+            known = ("missing", *columns.categories[name])
+            return [known[number] for number in codes[:, code[name]].tolist()]
         shift = columns.means[name] if name in columns.shifted else 0.0
-        return _short(float(numbers[row, at[name]]) + shift)
+        values = numbers[:, at[name]].astype(np.float64) + shift
+        missing = numbers[:, gap[name]] == 1 if name in gap else np.zeros(len(values), bool)
+        written = iter(_alike(values[~missing]))
+        return ["missing" if is_missing else next(written) for is_missing in missing]
 
-    return list(columns.names), [[text(k, n) for n in columns.names] for k in range(len(numbers))]
+    return list(columns.names), [texts(name) for name in columns.names]
 
 
 def _fits(numbers: Array, codes: Array, columns: Columns) -> bool:
@@ -172,17 +183,28 @@ def _fits(numbers: Array, codes: Array, columns: Columns) -> bool:
     return bool(((codes >= 0) & (codes < columns.codes)).all())
 
 
-def _short(value: Any) -> str:
-    """Write a number in few digits, whole ones in all of theirs.
+def _alike(values: Array) -> list[str]:
+    """Write the numbers of a column with as many decimals each, and no more than tell them.
 
     Examples
     --------
-    >>> _short(38.0), _short(48.6), _short(0.123456), _short(1700000000.27)
-    ('38', '48.6', '0.1235', '1,700,000,000.3')
+    >>> _alike(np.array([48.6, 45])), _alike(np.array([38.0, 7])), _alike(np.array([0.123456, -2]))
+    (['48.6', '45.0'], ['38', '7'], ['0.1235', '−2.0000'])
+    >>> _alike(np.array([1700000000.27, np.nan]))
+    ['1,700,000,000.3', '–']
     """
-    number = float(value) + 0.0  # no −0
-    if not np.isfinite(number):
-        return "–"
-    whole = ",.0f" if number.is_integer() else ",.1f" if abs(number) >= 1000 else ".4g"
-    digits = whole if abs(number) < 1e15 else ".4g"
-    return f"{number:{digits}}".replace("-", "−")
+    numbers = [float(value) + 0.0 for value in values]  # no −0
+    plain = [number for number in numbers if np.isfinite(number)]
+    largest = max(map(abs, plain), default=0.0)
+    if largest >= 1e15 or 0 < largest < 1e-3:
+        return [f"{n:.4g}".replace("-", "−") if np.isfinite(n) else "–" for n in numbers]
+    most = 1 if largest >= 1000 else 4
+    decimals = next(
+        d for d in range(most + 1) if d == most or all(_same(n, round(n, d)) for n in plain)
+    )
+    texts = (f"{number:,.{decimals}f}" if np.isfinite(number) else "–" for number in numbers)
+    return [text.replace("-", "−") for text in texts]
+
+
+def _same(number: float, rounded: float) -> bool:
+    return abs(number - rounded) <= min(1e-6 * abs(number), 0.05)  # as float32 has it

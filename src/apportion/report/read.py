@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from os import PathLike
-from pathlib import Path
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,23 @@ from numpy.typing import NDArray
 
 from apportion.bags.columns import Columns
 from apportion.errors import RunError
-from apportion.metrics import proportion_error
+from apportion.metrics import bootstrap, chance_variation, proportion_error, total_variation
 from apportion.runs.evaluation import Evaluation, read_evaluations
 from apportion.runs.header import columns_of, read_header
 from apportion.runs.run import Run, planned
 
 SET_NAMES = {"test": "test", "valid": "validation", "train": "training"}  # the most telling first
+
+Floats = NDArray[np.float64]
+Interval = tuple[float, float] | None
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """The rows that a model is least sure of, as they are stored, and their names if known."""
+
+    parts: tuple[NDArray[Any], ...]
+    names: Sequence[str] | None = None  # of files or signals
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +48,8 @@ class RunRead:
     columns: Columns | None  # of a table
     recipe: Mapping[str, Any]  # of a network of this library
     number: int = 1  # on the page
+    times: Sequence[int | None] = ()  # when each record was written, in seconds since 1970
+    instances: Mapping[str, Rows] = field(default_factory=dict)  # only if they are asked for
 
     @property
     def done(self) -> int:
@@ -56,6 +70,33 @@ class RunRead:
     def is_finished(self) -> bool:
         """Whether training has ended, which may be early."""
         return bool(self.evaluations) or self.done >= self.wanted
+
+    @property
+    def began(self) -> float | None:
+        """When the first record was begun, in seconds since 1970, if the log says so."""
+        first = self.times[0] if self.times else None
+        took = sum(self.records[0].get("seconds", {}).values())
+        return None if first is None else max(first - took, 0.0)
+
+    @property
+    def ended(self) -> float | None:
+        """When the last record was written."""
+        return self.times[-1] if self.times else None
+
+    @property
+    def place(self) -> str:
+        """The path of the folder for readers elsewhere: never an absolute one."""
+        if not self.folder.is_absolute():
+            return str(self.folder)
+        here = Path.cwd()
+        inside = self.folder.is_relative_to(here) and self.folder != here
+        return str(self.folder.relative_to(here)) if inside else self.folder.name
+
+    @property
+    def kind(self) -> str:
+        """What an instance is, in one word."""
+        kind = self.config.get("data", {}).get("kind")
+        return {"table": "row", "images": "image", "signals": "signal"}.get(kind, "instance")
 
     @property
     def by_command(self) -> bool:
@@ -131,27 +172,111 @@ class RunRead:
         found = proportion_error(evaluation.given, evaluation.predicted)
         return found if math.isfinite(found) else None
 
+    def variations(self, of: str) -> Floats:
+        """Return by how much of each bag of a set given and predicted proportions differ."""
+        own = self.evaluations[of]
+        found: Floats = total_variation(own.given, own.predicted)
+        return found
+
+    def error_interval(self, of: str) -> Interval:
+        """Return the 95% interval of the proportion error over the bags of a set."""
+        return bootstrap(self.variations(of)) if of in self.evaluations else None
+
+    def accuracy_interval(self, of: str) -> Interval:
+        """Return the 95% interval of the accuracy over the bags of a set."""
+        own = self.evaluations.get(of)
+        if own is None or own.right is None or own.known is None:
+            return None
+        return bootstrap(own.right, own.known)
+
+    def gain_interval(self, of: str, without: Sequence[int] = ()) -> Interval:
+        """Return the interval of how much less the error is than that of the mean, over bags.
+
+        Some of these may be left out.
+        """
+        mean = self._mean()
+        if mean is None or of not in self.evaluations:
+            return None
+        gain = total_variation(self.evaluations[of].given, mean) - self.variations(of)
+        return bootstrap(np.delete(gain, list(without)))
+
+    def chance(self, of: str) -> Floats:
+        """Return by how much bags of such sizes differ from right probabilities by chance."""
+        own = self.evaluations[of]
+        return chance_variation(own.predicted, own.sizes)
+
     def _logged(self, name: str) -> float | None:
         value = self.selected.get(name)
         return None if value is None else float(value)
 
     def error_of_mean(self, of: str) -> float | None:
         """Return the error of predicting the mean of the training bags for every bag."""
-        evaluation, train = self.evaluations.get(of), self.evaluations.get("train")
-        if evaluation is None or train is None:
+        evaluation, mean = self.evaluations.get(of), self._mean()
+        if evaluation is None or mean is None:
             return None
-        mean = np.average(train.given, axis=0, weights=train.sizes)
         return proportion_error(evaluation.given, mean)
+
+    def _mean(self) -> Floats | None:
+        train = self.evaluations.get("train")
+        return None if train is None else np.average(train.given, axis=0, weights=train.sizes)
 
 
 def read_runs(folders: Sequence[str | PathLike[str]]) -> list[RunRead]:
     """Read runs, under names that tell them apart."""
     paths = [Path(folder) for folder in folders]
-    names = [path.resolve().name for path in paths]
+    names = _names([path.resolve().parts for path in paths])
     return [
-        read_run(path, name if names.count(name) == 1 else str(path), number)
+        read_run(path, name, number)
         for number, (path, name) in enumerate(zip(paths, names, strict=True), start=1)
     ]
+
+
+def _names(parts: Sequence[tuple[str, ...]]) -> list[str]:
+    """Name folders by as many last parts of their paths as tell them apart.
+
+    Examples
+    --------
+    >>> _names([("/", "x", "a"), ("/", "y", "a"), ("/", "y", "b")])
+    ['x/a', 'y/a', 'y/b']
+    """
+    names = [own[-1] for own in parts]
+    for length in range(2, max(map(len, parts))):
+        if len(set(names)) == len(names):
+            break
+        names = ["/".join(own[1:][-length:]) for own in parts]
+    return names
+
+
+def without_folders(value: Any) -> Any:
+    """Return an option without the folders of an absolute path, which are nobody's business.
+
+    Examples
+    --------
+    >>> without_folders("/home/ann/rows.csv"), without_folders("rows.csv"), without_folders(0.1)
+    ('rows.csv', 'rows.csv', 0.1)
+    """
+    if not isinstance(value, str):
+        return value
+    if PureWindowsPath(value).is_absolute():
+        return PureWindowsPath(value).name
+    return PurePosixPath(value).name if value.startswith(("/", "~")) else value
+
+
+def _as_text(config: Mapping[str, Any]) -> str:
+    """Write a configuration again, without absolute paths."""
+    lines = []
+    for name, value in config.items():
+        if not isinstance(value, dict):
+            lines.append(f"{name} = {written(value)}")
+            continue
+        own = (f"{option} = {written(without_folders(v))}" for option, v in value.items())
+        lines += ["", f"[{name}]", *own]
+    return "\n".join(lines)
+
+
+def written(value: Any) -> str:
+    """Write a value as TOML has it."""
+    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def read_run(folder: Path, name: str, number: int = 1) -> RunRead:
@@ -175,11 +300,12 @@ def read_run(folder: Path, name: str, number: int = 1) -> RunRead:
         name=name,
         folder=folder,
         config=config,
-        config_text=run.config.read_text(encoding="utf-8"),
+        config_text=_as_text(config),
         records=records,
         classes=[str(c) for c in classes],
         evaluations=evaluations,
         columns=columns_of(header),
         recipe=header.get("recipe") or {},
         number=number,
+        times=run.times(),
     )

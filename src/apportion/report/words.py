@@ -1,16 +1,13 @@
-"""What a run shows, in words: the summary at the top of a report, and what to be careful about."""
+"""How a report words numbers, times, methods and networks."""
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterable, Iterator
-from statistics import median
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
 from typing import Any
 
-from apportion.auto.held_out import Expectation
 from apportion.errors import count
-from apportion.report.read import SET_NAMES, RunRead
-from apportion.runs.run import Run
+from apportion.report.read import Interval, RunRead
 
 PHASES = {
     "train": "training",
@@ -38,16 +35,53 @@ def plain(number: float | None, digits: int = 4) -> str:
     return "–" if number is None else f"{number:.{digits}f}".replace("-", "−")
 
 
+def points(share: float) -> str:
+    """Write a difference of shares in percentage points.
+
+    Examples
+    --------
+    >>> points(0.0312), points(0.01)
+    ('3.1 percentage points', '1.0 percentage points')
+    """
+    return f"{100 * share:.1f} percentage points".replace("-", "−")
+
+
+def spanned(interval: Interval, write: Callable[[float], str] = plain) -> str:
+    """Write an interval, or nothing where there is none.
+
+    Examples
+    --------
+    >>> spanned((-0.024, 0.0413)), spanned((0.8, 0.9), percent), spanned(None)
+    ('−0.0240 to 0.0413', '80.0% to 90.0%', '')
+    """
+    return "" if interval is None else f"{write(interval[0])} to {write(interval[1])}"
+
+
+def date(seconds: float | None) -> str:
+    """Write a time that is given in seconds since 1970.
+
+    Examples
+    --------
+    >>> date(1_700_000_000.5), date(None)
+    ('2023-11-14 22:13 UTC', '–')
+    """
+    if seconds is None:
+        return "–"
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
 def duration(seconds: float) -> str:
     """Put seconds into words.
 
     Examples
     --------
-    >>> duration(0.25), duration(45), duration(600), duration(9000)
-    ('0.25 s', '45 s', '10 min', '2.5 h')
+    >>> duration(0.004), duration(0.25), duration(2), duration(45), duration(600), duration(9000)
+    ('0.004 s', '0.25 s', '2.0 s', '45 s', '10 min', '2.5 h')
     """
+    if seconds < 1:
+        return f"{seconds:.2f} s" if seconds >= 0.01 else f"{seconds:.1g} s"
     if seconds < 10:
-        return f"{seconds:.2g} s"
+        return f"{seconds:.1f} s"
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
@@ -128,115 +162,3 @@ def network_in_words(run: RunRead) -> str | None:
     if run.recipe.get("hidden") == []:
         return "none: a linear model"
     return f"{name} ({' → '.join(map(str, hidden))})" if name and hidden else name
-
-
-def summary(run: RunRead) -> list[str]:
-    """Describe in two paragraphs what was learned from what, and how well."""
-    told = [" ".join([*_of_data(run), *_of_training(run)]), " ".join(_of_result(run))]
-    return [paragraph for paragraph in told if paragraph]
-
-
-def _of_data(run: RunRead) -> Iterator[str]:
-    train = run.evaluations.get("train")
-    if train is None:
-        return
-    sizes = train.sizes.tolist()
-    least, middle, most = min(sizes), median(sizes), max(sizes)
-    size = f"{least:,}" if least == most else f"{least:,} to {most:,} (median {middle:,g})"
-    names = listed((shortened(name, 24) for name in run.classes), 10)
-    yield (
-        f"A classifier of {count(len(run.classes), 'class')} ({names}) was trained on "
-        f"{count(len(sizes), 'bag')} of {size} instances, {sum(sizes):,} in all."
-    )
-    yield "Only the class proportions of the bags were used."
-
-
-def _of_training(run: RunRead) -> Iterator[str]:
-    yield f"Method: {method_in_words(run.config)}."
-    reason = run.config.get("plan", {}).get("net") if run.unit == "net" else None
-    if network := reason or network_in_words(run):
-        yield f"Network: {network}."
-    is_short = run.done < run.wanted
-    of_all = f"{run.done:,} of {count(run.wanted, run.unit)}"
-    epochs = of_all if is_short else count(run.done, run.unit)
-    device = run.config.get("resolved", {}).get("device")
-    where = f" on {device}" if device else ""
-    took = "Training took" if run.is_finished else "So far training took"
-    if run.unit == "net":
-        of_all = f", for {epochs}" if run.wanted > 1 else ""
-        yield f"{took} {duration(run.total_seconds)}{where}{of_all}."
-        return
-    yield f"{took} {epochs} and {duration(run.total_seconds)}{where}."
-    if is_short and run.is_finished:
-        patience = run.config["train"].get("patience")
-        since = f"for {count(int(patience), 'epoch')}" if patience else ""
-        stopped = f"stopped early: the validation error had not improved {since}"
-        yield f"It {stopped if patience else 'was ended early, by the program that trained it'}."
-
-
-def _of_result(run: RunRead) -> Iterator[str]:
-    if (expected := Expectation.of_record(run.records[-1])) is not None and expected.learned:
-        yield f"What to expect: {expected}."
-    if run.is_validated:
-        error = float(run.selected["valid_error"])
-        chosen = "was selected: it has" if run.is_finished else "so far has"
-        yield (
-            f"Epoch {run.selected['epoch']:,} {chosen} the lowest validation proportion error, "
-            f"{error:.4f}. On average, that share of a validation bag is assigned to the wrong "
-            "class."
-        )
-        guess = run.error_of_mean("valid")
-        if guess is not None:
-            mean = "Predicting the mean of the training bags for every bag"
-            yield f"{mean} would have an error of {guess:.4f}."
-    known = {of: run.accuracy(of) for of in SET_NAMES}
-    told = [f"{percent(a)} on the {SET_NAMES[of]} bags" for of, a in known.items() if a is not None]
-    if told:
-        yield f"Accuracy on single instances: {listed(told)}."
-
-
-def notices(run: RunRead) -> list[tuple[str, str]]:
-    """List what to be careful about, each with a command that continues the run, or with none."""
-    resume = f"apportion train --resume {shlex.quote(str(run.folder))}" if run.by_command else ""
-    found = []
-    if not run.is_finished:
-        again = "" if resume else " To continue, call fit again with this folder."
-        done = f"Not finished: {run.done:,} of {count(run.wanted, run.unit)}."
-        found.append((done + again, resume))
-    elif not run.evaluations:
-        missing = f"All {run.unit}s are done, but {Run(run.folder).evaluation.name} is missing: "
-        found.append((f"{missing}bags and instances cannot be shown.", resume))
-    return [*found, *((text, "") for text in _cautions(run))]
-
-
-def _cautions(run: RunRead) -> Iterator[str]:
-    if run.unit == "net":
-        expected = Expectation.of_record(run.records[-1])
-        if expected is not None and not expected.learned:
-            yield f"{str(expected)[0].upper()}{str(expected)[1:]}."
-    elif not run.is_validated:
-        which = "was kept" if run.is_finished else "is shown"
-        yield f"There were no validation bags. The last epoch {which}."
-    elif run.is_finished and run.selected["epoch"] == run.done == run.wanted > 1:
-        yield "The validation error was lowest in the last epoch: more epochs may lower it."
-    guess, error = run.error_of_mean("valid"), run.error("valid")
-    if guess is not None and error is not None and error >= guess:
-        yield "On the validation bags the model is no better than the mean of the training bags."
-    if run.evaluations and run.with_truth is None:
-        yield "The classes of instances are not known, so there is no accuracy."
-    elif run.with_truth == "train":
-        yield "Accuracy is known on the training bags only, whose proportions were used."
-
-
-def commands(run: RunRead) -> list[tuple[str, str]]:
-    """List the commands that repeat a run of the command line, each after what it does."""
-    if not run.by_command:
-        return []
-    folder = shlex.quote(str(run.folder))
-    config = shlex.quote(str(Run(run.folder).config))
-    found = [
-        ("train again, in another folder", f"apportion train {config} --out runs/again"),
-        ("write this page again", f"apportion report {folder} --force"),
-    ]
-    resume = ("continue", f"apportion train --resume {folder}")
-    return found if run.is_finished else [resume, *found]

@@ -2,8 +2,11 @@
 
 It is computed once, when training ends, so that a report needs neither the data nor the network.
 For each set of bags it has the given and the predicted proportions; where the truth is known, the
-confusion of classes and the calibration of confidences; and the instances that the model is least
-sure of.
+confusion of classes and the calibration of confidences; which rows the model is least sure of; and,
+for one set of a table, how much worse its proportions are predicted without each column.
+
+It has no instances: rows are kept by their numbers alone. Names of bags, classes and columns are
+kept as they are.
 """
 
 from __future__ import annotations
@@ -22,34 +25,45 @@ from apportion.errors import RunError
 from apportion.runs.header import RESTORE, metadata, opened, seal
 from apportion.runs.run import Run
 
-__all__ = ["BINS", "Evaluation", "Unsure", "plain_names", "read_evaluations", "save_evaluations"]
+__all__ = ["BINS", "MOST_COLUMNS", "Effects", "Evaluation", "Unsure", "plain_names",
+           "read_evaluations", "save_evaluations"]  # fmt: skip
 
 BINS = 20  # of confidence, in the calibration
+MOST_COLUMNS = 200  # of a table whose effects are measured
 KIND = "evaluation"
 
 # The arrays of a set of bags by their names in the file: the kind of their numbers, and their axes
-# of n bags, k unsure instances, C classes and b bins.
+# of n bags, k unsure instances, m columns, C classes and b bins.
 ARRAYS = {
     "sizes": ("i", "n"),
     "given": ("f", "nC"),
     "predicted": ("f", "nC"),
     "confusion": ("i", "CC"),
     "calibration": ("f", "b3"),
+    "known": ("i", "n"),
+    "right": ("i", "n"),
     "unsure.rows": ("i", "k"),
     "unsure.bags": ("i", "k"),
     "unsure.confidence": ("f", "kC"),
     "unsure.truth": ("i", "k"),
+    "effects.increase": ("f", "m3"),
+    "effects.measured": ("i", "2"),
 }
-OF_TRUTH = ("confusion", "calibration", "unsure.truth")  # missing where the truth is not known
+NAMES = ("ids", "effects.names")  # as JSON: a header has no room for millions of names
+OF_TRUTH = ("confusion", "calibration", "known", "right", "unsure.truth")  # if that is known
+OF_EFFECTS = ("effects.names", "effects.increase", "effects.measured")  # if they were measured
 
 SETS = {"train", "valid", "test"}
-# The largest values, with rounding; the smallest is 0.
+# The largest values, with rounding; the smallest is 0, of sizes and of what was measured 1.
 LIMITS = {
     "sizes": 2**53,
     "given": 1.01,
     "predicted": 1.01,
     "confusion": 2**53,
     "calibration": 2.0**53,
+    "known": 2**53,
+    "right": 2**53,
+    "effects.measured": 2**53,
     "unsure.rows": 2**53,
     "unsure.confidence": 1.01,
 }
@@ -65,8 +79,16 @@ class Unsure:
     rows: Ints  # (k,) of x, each once
     bags: Ints  # (k,) positions of their bags
     confidence: Floats  # (k, C)
-    truth: Ints | None  # (k,) positions of classes, −1 where unknown
-    x: tuple[NDArray[Any], ...]  # the instances as stored, one array per part
+    truth: Ints | None  # (k,) positions of classes; −1 where one is not known
+
+
+@dataclass(frozen=True, eq=False)
+class Effects:
+    """How much the proportion error grows when the values of a column are shuffled."""
+
+    names: list[str]  # of the m columns
+    increase: Floats  # (m, 3) the mean over bags, and the ends of its interval
+    measured: Ints  # (2,) how many bags and how many of their instances it was measured on
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +101,10 @@ class Evaluation:
     predicted: Floats  # (n, C) mean confidences
     confusion: Ints | None  # (C, C) instances, by true class and likeliest class
     calibration: Floats | None  # (BINS, 3) instances, their summed confidence, how many are right
+    known: Ints | None  # (n,) instances of each bag whose truth is known
+    right: Ints | None  # (n,) those of them that the model gets right
     unsure: Unsure
+    effects: Effects | None = None  # of the columns of a table, for one of the sets
 
 
 def plain_names(names: Any) -> list[Any]:
@@ -103,11 +128,13 @@ def save_evaluations(run: Run, classes: Any, evaluations: Mapping[str, Evaluatio
 
 
 def _arrays(evaluation: Evaluation) -> dict[str, Any]:
-    unsure = {f"unsure.{name}": array for name, array in vars(evaluation.unsure).items()}
-    found = vars(evaluation) | unsure
-    ids = json.dumps(evaluation.ids).encode()  # a header has no room for millions of names
-    parts = {f"unsure.x{number}": part for number, part in enumerate(evaluation.unsure.x)}
-    return {"ids": np.frombuffer(ids, np.uint8)} | {name: found[name] for name in ARRAYS} | parts
+    found = dict(vars(evaluation))
+    for group in ("unsure", "effects"):
+        own = getattr(evaluation, group)
+        found |= {} if own is None else {f"{group}.{name}": v for name, v in vars(own).items()}
+    texts = {name: json.dumps(found[name]).encode() for name in NAMES if name in found}
+    as_bytes = {name: np.frombuffer(text, np.uint8) for name, text in texts.items()}
+    return as_bytes | {name: found.get(name) for name in ARRAYS}
 
 
 def read_evaluations(run: Run) -> tuple[list[Any], dict[str, Evaluation]]:
@@ -139,37 +166,54 @@ def read_evaluations(run: Run) -> tuple[list[Any], dict[str, Evaluation]]:
 
 
 def _read(arrays: Mapping[str, NDArray[Any]], of: str, n_classes: int) -> Evaluation:
-    own = _under(f"{of}.", arrays)
-    ids = json.loads(own["ids"].tobytes())
-    if not _are_names(ids):
-        raise TypeError(f"{of}.ids are {ids!r:.60}")
-    if own["ids"].dtype != np.uint8:
-        raise TypeError(f"{of}.ids is {own['ids'].dtype}")
-    lengths = {"n": len(ids), "k": len(own["unsure.rows"]), "C": n_classes, "b": BINS, "3": 3}
+    own: dict[str, Any] = _under(f"{of}.", arrays)
+    if foreign := own.keys() - ARRAYS - set(NAMES):
+        raise ValueError(f"{of}.{min(foreign)} is not known")
+    for group, what in ((OF_TRUTH, "the truth"), (OF_EFFECTS, "effects")):
+        if len({name in own for name in group}) > 1:
+            raise ValueError(f"{of} has {what} in part")
+    names = {name: _names(own.pop(name), f"{of}.{name}") for name in NAMES if name in own}
+    columns = names.get("effects.names", [])
+    if not all(isinstance(name, str) for name in columns) or len(set(columns)) < len(columns):
+        raise ValueError(f"{of}.effects.names are {columns!r:.60}")
+    lengths = {"n": len(names["ids"]), "k": len(own["unsure.rows"]), "m": len(columns)}
+    lengths |= {"C": n_classes, "b": BINS, "2": 2, "3": 3}
     for name, (kind, axes) in ARRAYS.items():
         shape = tuple(lengths[axis] for axis in axes)
         if name in own and (own[name].dtype.kind, own[name].shape) != (kind, shape):
             raise ValueError(f"{of}.{name} is {own[name].dtype} of shape {own[name].shape}")
-    x = tuple(own[f"unsure.x{number}"] for number in range(len(_under("unsure.x", own))))
-    for number, part in enumerate(x):
-        if part.dtype.kind not in "fiub":
-            raise ValueError(f"{of}.unsure.x{number} is {part.dtype}")
-        if len(part) != lengths["k"]:
-            raise ValueError(f"{of}.unsure.x{number} has {len(part)} rows")
-    if len({name in own for name in OF_TRUTH}) > 1:
-        raise ValueError(f"{of} has the truth in part")
-    if foreign := own.keys() - ARRAYS - {"ids", *(f"unsure.x{number}" for number in range(len(x)))}:
-        raise ValueError(f"{of}.{min(foreign)} is not known")
     for name, most in LIMITS.items():
-        if name in own and not ((own[name] >= (name == "sizes")) & (own[name] <= most)).all():
-            raise ValueError(f"{of}.{name} has values below 0 or too large")
-    for name, least, limit in (("unsure.bags", 0, len(ids)), ("unsure.truth", -1, n_classes)):
-        if name in own and not ((own[name] >= least) & (own[name] < limit)).all():
+        least = name in ("sizes", "effects.measured")
+        if name in own and not ((own[name] >= least) & (own[name] <= most)).all():
+            raise ValueError(f"{of}.{name} has values below {int(least)} or too large")
+    for name, first, limit in (("unsure.bags", 0, lengths["n"]), ("unsure.truth", -1, n_classes)):
+        if name in own and not ((own[name] >= first) & (own[name] < limit)).all():
             raise ValueError(f"{of}.{name} is beyond its {limit} names")
-    found: dict[str, Any] = {n: own.get(n) if n in OF_TRUTH else own[n] for n in ARRAYS}
-    unsure = _under("unsure.", found)
+    right, known = own.get("right", 0), own.get("known", 0)
+    if np.any(right > known) or np.any(known > own["sizes"]):
+        raise ValueError(f"{of}.right or {of}.known has more instances than there are")
+    if columns and not _are_intervals(own["effects.increase"]):
+        raise ValueError(f"{of}.effects.increase has no intervals of shares")
+    found: dict[str, Any] = {n: own[n] for n in ARRAYS if n not in (*OF_TRUTH, *OF_EFFECTS)}
+    found |= {name: own.get(name) for name in OF_TRUTH}
+    effects = Effects(columns, **_under("effects.", own)) if "effects.names" in names else None
     bags = {name: array for name, array in found.items() if "." not in name}
-    return Evaluation(ids=ids, **bags, unsure=Unsure(**unsure, x=x))
+    unsure = Unsure(**_under("unsure.", found))
+    return Evaluation(ids=names["ids"], **bags, unsure=unsure, effects=effects)
+
+
+def _names(array: NDArray[Any], what: str) -> list[Any]:
+    names = json.loads(array.tobytes())
+    if not _are_names(names):
+        raise TypeError(f"{what} are {names!r:.60}")
+    if array.dtype != np.uint8:
+        raise TypeError(f"{what} is {array.dtype}")
+    return list(names)
+
+
+def _are_intervals(increase: Floats) -> bool:
+    mean, low, high = increase.T
+    return bool(((low <= mean) & (mean <= high)).all() and (np.abs(increase) <= 1.01).all())
 
 
 def _are_names(names: Any) -> bool:

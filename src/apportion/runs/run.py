@@ -1,7 +1,7 @@
 """A run: one training, as a folder of plain files.
 
     config.toml              the options of the training
-    log.jsonl                one JSON record per epoch, or per net of an average
+    log.jsonl                one JSON record per epoch, or per net of an average, and when it ended
     checkpoint.safetensors   everything that is needed to continue
     model.safetensors        the selected model
     last.safetensors         that of the last epoch, of a single net
@@ -22,6 +22,7 @@ import math
 import os
 import re
 import shutil
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from fnmatch import fnmatchcase
@@ -55,6 +56,8 @@ __all__ = ["FORMAT_VERSION", "Run", "check_records", "planned"]
 log = logging.getLogger("apportion")
 
 FORMAT_VERSION = 4  # of every file in a run's folder
+AT = "at"  # in a line of the log: when it was written, in seconds since 1970
+LATEST = 253_402_300_799  # the end of the year 9999
 MAKE_ROOM = "Make room on the disk and run again: training continues from the last checkpoint."
 
 
@@ -201,9 +204,9 @@ class Run:
             yield
 
     def append(self, record: dict[str, Any]) -> None:
-        """Append a record to the log, and force it to the disk."""
+        """Append a record to the log with the time, and force it to the disk."""
         with writing(self.log, RunError, MAKE_ROOM):
-            append_line(self.log, record, RunError)
+            append_line(self.log, {**record, AT: int(time.time())}, RunError)
 
     def set_epochs(self, epochs: int) -> None:
         """Change the number of epochs in config.toml, and nothing else in it.
@@ -234,13 +237,20 @@ class Run:
             beside.write_text(changed, encoding="utf-8")
 
     def records(self) -> list[dict[str, Any]]:
-        """Read the log, except a last line that is not finished.
+        """Read the log, except a last line that is not finished, and the times of its lines.
 
         Raises
         ------
         RunError
             If a line is not the record of its epoch: its numbers, and the seconds that it took.
         """
+        return [{k: v for k, v in line.items() if k != AT} for line in self._lines()]
+
+    def times(self) -> list[int | None]:
+        """Read when each record was written, in seconds since 1970, where the log says so."""
+        return [line.get(AT) for line in self._lines()]
+
+    def _lines(self) -> list[dict[str, Any]]:
         remedy = "Restore it from a copy, or train in another folder."
         try:
             records = read_lines(self.log, RunError, remedy)
@@ -346,6 +356,8 @@ def _problem(record: Any, epoch: int) -> str | None:
             continue
         if name == "member" and isinstance(value, str):  # of an average
             continue
+        if name == AT and (type(value) is not int or not 0 <= value <= LATEST):
+            return f"has {name} {value!r:.60}"
         if name == "member" or not _is_number(value) or (measured and not math.isfinite(value)):
             return f"has {name} {value!r:.60}"
         least = 0 if share or name in seconds else -math.inf

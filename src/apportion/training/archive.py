@@ -14,11 +14,12 @@ from typing import Any
 import torch
 
 from apportion.config import TrainConfig
-from apportion.errors import RunError, listing
+from apportion.errors import RunError, count, listing
 from apportion.files import as_toml
 from apportion.methods.registry import describe
 from apportion.metrics import prevalence
 from apportion.model.model import Model, describe_parts
+from apportion.plan import Choice
 from apportion.runs.evaluation import plain_names, save_evaluations
 from apportion.runs.header import RESTORE
 from apportion.runs.run import FORMAT_VERSION, Run
@@ -71,8 +72,8 @@ class Archive(Folder):
             return False
         self.identity = identity_of(session)
         if self.saved is None:
-            method = describe(session.method)
-            begin(self.run, asdict(session.config), method, self._resolved(session))
+            method, plan = describe(session.method), _plan(session)
+            begin(self.run, asdict(session.config), method, self._resolved(session), plan)
             return False
         (tensors, header), self.saved = self.saved, None
         run, net = self.run, session.net
@@ -182,9 +183,13 @@ class Archive(Folder):
 
 
 def begin(
-    run: Run, train: Mapping[str, Any], method: Mapping[str, Any], resolved: Mapping[str, Any]
+    run: Run,
+    train: Mapping[str, Any],
+    method: Mapping[str, Any],
+    resolved: Mapping[str, Any],
+    plan: Mapping[str, str],
 ) -> None:
-    """Write down how a new run is trained."""
+    """Write down how a new run is trained, by the caller's plan if it has one."""
     logged, allowed = len(run.records()), 0
     if run.config.exists():
         settings = run.settings("Train in a folder of its own, which need not exist yet.")
@@ -206,7 +211,7 @@ def begin(
     text += f"\n[method]\n{as_toml(method)}"
     text += "\n# What followed from data and machine: for readers, and no options.\n"
     text += f"[resolved]\n{as_toml(resolved)}"
-    for section, values in run.about.items():
+    for section, values in {"plan": plan, **run.about}.items():
         text += f"\n[{section}]\n{as_toml(values)}"
     with run.replacing(run.config) as beside:
         beside.write_text(text, encoding="utf-8")
@@ -222,6 +227,25 @@ def _own_names(session: Session) -> dict[str, str]:
     if session.augment is not None:
         found["augmentation"] = named(session.augment)
     return found
+
+
+def _plan(session: Session) -> dict[str, str]:
+    """Say what `fit` was given, and what it decides itself."""
+    config, recipe = session.config, getattr(session.net, "recipe", None) or {}
+    held_out = "none are given: the last epoch is kept"
+    if session.valid is not None:
+        held_out = f"{count(session.valid.n_bags, 'bag')}, given to fit, select the epoch"
+    given = {
+        "net": recipe.get("net", type(session.net).__name__),
+        "method": describe(session.method)["name"],
+        "epochs": config.epochs,
+        "batch_size": config.batch_size,
+        "threads": config.threads,
+    }
+    plan = {name: str(Choice(value, "given to fit")) for name, value in given.items()}
+    if config.threads is None:
+        plan["threads"] = str(Choice(torch.get_num_threads(), "what a step is worth here"))
+    return {**plan, "validation": held_out}
 
 
 def _check_groups(

@@ -17,7 +17,7 @@ from apportion.bags.sparse import is_sparse
 from apportion.config import TrainConfig
 from apportion.data.constants import check_constants
 from apportion.engine.batches import Instances
-from apportion.engine.feed import Parts
+from apportion.engine.copies import Parts
 from apportion.errors import BagError, ConfigError
 
 log = logging.getLogger("apportion")

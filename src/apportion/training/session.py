@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from apportion.bags.bags import Bags
 from apportion.engine.batches import Instances, Shelf, place
+from apportion.engine.copies import Parts
 from apportion.engine.device import precision_for, stream_for
-from apportion.engine.feed import Parts
 from apportion.engine.generators import OwnGenerators
 from apportion.engine.items import taken_by_name
 from apportion.engine.step import Mode, Stepper
@@ -20,10 +20,12 @@ from apportion.errors import RunError
 from apportion.methods.base import Supervision
 from apportion.methods.registry import method_named
 from apportion.metrics import accuracy, proportion_error
+from apportion.model.model import Model, describe_parts
 from apportion.nets.augment import augmented
 from apportion.nets.build import move_to
 from apportion.runs.evaluation import Evaluation
 from apportion.training.checks import check_batch, check_input, warn_of_bags
+from apportion.training.effects import with_effects
 from apportion.training.evaluate import evaluate
 from apportion.training.history import BY_CALLER, BY_EPOCHS, BY_PATIENCE, History
 from apportion.training.job import Job
@@ -268,13 +270,21 @@ class Session:
         return self.history
 
     def evaluations(self) -> dict[str, Evaluation]:
-        """Evaluate the model on each set of bags."""
+        """Evaluate the model on each set of bags, and the columns of a table on one of them."""
         sets = [("train", self.on_train, self.train), *self.held_out]
+
+        def confidence(parts: Any) -> Any:
+            about = self.train.classes, describe_parts(self.train)
+            return Model(self.net, *about, device=self.config.device).predict_proba(parts)
+
         with self.generators:
-            return {
+            found = {
                 name: evaluate(bags, self._confidence(placed).cpu().numpy())
                 for name, placed, bags in sets
             }
+            seen = self.config.epochs * self.train.n_instances
+            own = {name: bags for name, _, bags in sets}
+            return with_effects(found, own, confidence, self.config.seed, seen=seen)
 
     def close(self) -> None:
         """End the processes that read a Dataset, and leave the net as it is called outside."""
