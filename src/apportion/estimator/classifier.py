@@ -274,6 +274,6 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
-        learner = hasattr(self.model, "__sklearn_tags__")
+        learner = hasattr(self.model, "__sklearn_tags__") and not isinstance(self.model, type)
         tags.input_tags.sparse = not learner or get_tags(self.model).input_tags.sparse
         return tags
