@@ -159,7 +159,7 @@ def _as_it_is(batch: Any) -> Any:
 
 @contextmanager
 def taken_by_name(net: nn.Module, names: tuple[str, ...] | None) -> Iterator[None]:
-    """Let a net take parts that have names as keyword arguments: ``net(*x)`` is ``net(**item)``.
+    """Pass parts that have names to a net as keyword arguments: ``net(*x)`` is ``net(**item)``.
 
     The nets of this library, which have a recipe, take parts by position.
     """
