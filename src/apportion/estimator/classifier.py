@@ -50,7 +50,9 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         what to expect of them (see `apportion.auto.members`); "count-likelihood" for a table if an
         option of a single net is set; "fpl" if eta is, or for images and signals. Else a name from
         `apportion.METHODS`, or settings such as ``FPL(first="decide")``. "linear", "mean-map" and
-        "ridge" fit a linear model of a table in seconds (see `apportion.labels.linear`). Linear
+        "ridge" fit a linear model of a table in seconds (see `apportion.labels.linear`). "mean-map"
+        with an nn.Module as model, which maps a batch to features and stays as it is, learns a
+        linear layer on them, also for images and signals (see `apportion.labels.start`). Linear
         models and "auto" ignore eta, epochs and what else is for a single net. With a learner None
         stands for soft labels, and "fpl" is the only name.
     eta : float, optional
@@ -96,7 +98,7 @@ class LLPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         In the order of the columns of `predict_proba`.
     model_ : Model
         The trained net or learner with its columns and classes: what can be saved and deployed.
-    plan_ : Plan, TablePlan or LearnerPlan
+    plan_ : Plan, TablePlan, LearnerPlan or FrozenPlan
         What was decided from the data, with reasons.
     history_ : History
         The record of every epoch, ``history_["loss"]``, of every net of "auto", or of every round

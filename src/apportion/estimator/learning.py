@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from dataclasses import dataclass
 from typing import Any
+
+from torch import nn
 
 from apportion.auto.members import TABLE_METHODS, TablePlan, check_is_table, plan_table
 from apportion.auto.train import train_table
@@ -24,11 +27,13 @@ from apportion.plan import (
     kind_of_instances,
     share_reported,
 )
+from apportion.training.features import MEAN_MAP
+from apportion.training.frozen import fit_frozen
 from apportion.training.history import History
 from apportion.training.progress import brief, progress_bars, readable
 
-__all__ = ["OPTIONS", "LearnerPlan", "check_settings", "method_for", "plan_for", "train",
-           "trains_otherwise"]  # fmt: skip
+__all__ = ["OPTIONS", "FrozenPlan", "LearnerPlan", "check_settings", "method_for", "plan_for",
+           "train", "trains_otherwise"]  # fmt: skip
 
 log = logging.getLogger("apportion")
 
@@ -44,6 +49,15 @@ class LearnerPlan(Choices):
     learner: Choice
     method: Choice
     epochs: Choice  # rounds
+    validation: Choice
+
+
+@dataclass(frozen=True)
+class FrozenPlan(Choices):
+    """What the training of a linear layer on a frozen net uses, and why."""
+
+    net: Choice
+    method: Choice
     validation: Choice
 
 
@@ -65,12 +79,15 @@ def trains_otherwise(estimator: Any, method: Any) -> bool:
 def check_settings(estimator: Any, method: Any) -> None:
     """Check settings that ask for no training by `fit`."""
     model = estimator.model
+    if _is_frozen(model, method):
+        return
     if method in TABLE_METHODS:
         if model is not None:
             chosen = "chooses its nets itself" if method == AUTO else "fits a linear model"
             raise ConfigError(
                 f"model is {model!r:.60}, but the method {method!r} {chosen}.",
-                "Leave model out, or choose another method.",
+                "Leave model out, or choose another method; mean-map also takes an nn.Module that "
+                "maps a batch to features.",
             )
         return
     if method not in (SOFT, "fpl"):
@@ -88,9 +105,12 @@ def check_settings(estimator: Any, method: Any) -> None:
         TrainConfig.from_dict({"epochs": estimator.epochs})
 
 
-def plan_for(estimator: Any, method: Choice, bags: Bags) -> LearnerPlan | TablePlan:
+def plan_for(estimator: Any, method: Choice, bags: Bags) -> LearnerPlan | TablePlan | FrozenPlan:
     """Return what a training on these bags will use, and why."""
     validation = share_reported(estimator.validation_fraction)
+    if _is_frozen(estimator.model, method.value):
+        reason = "given: it stays as it is, below a linear layer that is learned"
+        return FrozenPlan(Choice(type(estimator.model).__name__, reason), method, validation)
     if method.value in TABLE_METHODS:
         check_is_table(method.value, kind_of_instances(bags))
         return plan_table(bags, method, validation)
@@ -112,6 +132,8 @@ def train(
     for name in (*OPTIONS, "eta") if of_table else OPTIONS[1:]:
         if getattr(estimator, name) is not None:
             log.warning("%s is ignored: it has no meaning for %s.", name, what)
+    if _is_frozen(estimator.model, method.value):
+        return _train_frozen(estimator, bags, valid, seed)
     if of_table:
         options = {"seed": seed, "device": estimator.device, "progress": estimator.verbose}
         return train_table(bags, valid, method=method.value, **options)[:2]
@@ -153,6 +175,21 @@ def _train_learner(
             records[-1]["valid_accuracy"] = accuracy(confidence.argmax(axis=1), valid.truth)
     log.info("%s", readable(records[-1], rounds, "round"))
     return model, History(records, labels=labels)
+
+
+def _is_frozen(model: Any, method: Any) -> bool:
+    """Tell whether a linear layer is learned on the features of a net that stays as it is."""
+    return isinstance(model, nn.Module) and isinstance(method, str) and method == MEAN_MAP
+
+
+def _train_frozen(
+    estimator: Any, bags: Bags, valid: Bags | None, seed: int
+) -> tuple[Model, History]:
+    backbone, device = copy.deepcopy(estimator.model), estimator.device
+    net, history = fit_frozen(backbone, bags, valid, seed=seed, device=device)
+    log.info("%s", readable(history.records[-1], 1, "round"))
+    about = {"columns": bags.columns, "epoch": 1, "device": device}
+    return Model(net, bags.classes, describe_parts(bags), **about), history
 
 
 def _targets(method: Choice) -> Any:

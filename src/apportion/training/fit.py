@@ -112,7 +112,7 @@ def train_one(
         own_threads(config.threads or archive.threads or _threads(job, device)),
         own_stream(device),
     ):
-        session = Session(job, device, shelf)
+        session = Session(job, device, shelf, resumed=archive.saved is not None)
         if not archive.resume(session):
             session.begin()
 
