@@ -16,10 +16,10 @@ import itertools
 import logging
 import sys
 import time
+from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import torch
 from torch import nn
 
@@ -72,13 +72,14 @@ def recorded(path: Path = RESULTS) -> list[dict]:
 
 def render(lines: list[dict]) -> str:
     """Make the table: mean and standard deviation of the test accuracy, in per cent."""
-    frame = pd.DataFrame(lines)
-    cells = frame.groupby(["net", "size", "n_bags", "first"])["test_accuracy"]
-    stats = (100 * cells.agg(["mean", "std"])).assign(n=cells.size())
+    found: dict[tuple[str, int, int, str], list[float]] = defaultdict(list)
+    for line in lines:
+        cell = line["net"], line["size"], line["n_bags"], line["first"]
+        found[cell].append(100 * line["test_accuracy"])
     rows = ["| net | bags | " + " | ".join(FIRST) + " |", "|---|---|" + "---|" * len(FIRST)]
     for net, (size, n_bags) in itertools.product(("mlp", "convolutions"), BAGS):
-        found = [stats.loc[(net, size, n_bags, first)] for first in FIRST]
-        shown = " | ".join(f"{own['mean']:.1f} ± {own['std']:.1f}" for own in found)
+        own = [found[net, size, n_bags, first] for first in FIRST]
+        shown = " | ".join(f"{np.mean(a):.1f} ± {np.std(a, ddof=1):.1f}" for a in own)
         rows.append(f"| {net} | {n_bags} of {size} | {shown} |")
     return "\n".join(rows)
 
