@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import sklearn
+import torch
 from sklearn.base import clone
 from sklearn.ensemble import (
     HistGradientBoostingClassifier,
@@ -19,6 +20,7 @@ from sklearn.model_selection import GridSearchCV, GroupKFold
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.svm import LinearSVC
 from sklearn.utils.estimator_checks import check_estimator
+from torch import nn
 
 from apportion import FPL, ConfigError, LLPClassifier, Model, TrainConfig, build_net, fit
 from apportion.bags.bags import Bags
@@ -29,6 +31,7 @@ from apportion.learners.alternate import alternate
 from apportion.methods.registry import method_named
 from tests.estimator.test_classifier import problem
 from tests.labels.tables import table_bags
+from tests.training.test_features import image_bags
 
 BOOSTING = HistGradientBoostingClassifier(max_iter=8, max_leaf_nodes=5)
 
@@ -367,3 +370,71 @@ def test_auto_takes_no_net_and_no_options_of_one(caplog, steps):
 def test_fit_refuses_auto_by_its_name():
     with pytest.raises(ConfigError, match="auto"):
         method_named("auto")
+
+
+# -------------------------------------------------------------------------------- a frozen net
+
+
+def backbone() -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Conv2d(1, 16, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(2))
+
+
+def test_a_frozen_net_gets_a_linear_layer_and_is_saved_loaded_and_tuned(tmp_path):
+    images, fresh, own = image_bags(), image_bags(seed=1), backbone()
+    truth = np.empty(len(fresh.x), int)
+    truth[fresh.index] = fresh.truth
+    frozen = LLPClassifier("mean-map", model=own, random_state=0, device="cpu")
+    frozen.fit(images.without_truth())
+    assert (frozen.predict(fresh.x) == truth).mean() > 0.8
+    assert "stays as it is" in str(frozen.plan_)
+    assert len(frozen.history_.records) == 1
+    assert frozen.pseudo_labels_.shape == images.index.shape
+    assert all(p.grad is None for p in own.parameters())
+    net: Any = frozen.model_.net
+    assert net[0] is not own  # a copy
+    frozen.save(tmp_path / "model.safetensors")
+    like = nn.Sequential(backbone(), nn.Flatten(), nn.Linear(64, 3))
+    loaded = LLPClassifier.load(tmp_path / "model.safetensors", net=like, device="cpu")
+    expected = frozen.predict_proba(fresh.x)
+    np.testing.assert_array_equal(loaded.predict_proba(fresh.x), expected)
+    model = Model.load(tmp_path / "model.safetensors", net=like, device="cpu")
+    np.testing.assert_array_equal(model.predict_proba(fresh.x), expected)
+    with pytest.raises(RunError, match="net="):
+        Model.load(tmp_path / "model.safetensors")
+    about: Any = {"epochs": 2, "learning_rate": 1e-4, "random_state": 0, "device": "cpu"}
+    tuned = LLPClassifier(FPL(first="mean-map"), model=frozen.model_.net, **about)
+    tuned.fit(images.without_truth())
+    assert (tuned.predict(fresh.x) == truth).mean() > 0.8
+
+
+def test_held_out_bags_of_a_frozen_net_are_reported():
+    images = image_bags(n_bags=20)
+    options: dict[str, Any] = {"validation_fraction": 0.25, "random_state": 0, "device": "cpu"}
+    classifier = LLPClassifier("mean-map", model=backbone(), **options).fit(images)
+    record = classifier.history_.records[0]
+    assert record["valid_accuracy"] > 0.8
+    assert 0 <= record["valid_error"] < 0.2
+
+
+def test_mean_map_of_images_asks_for_a_net():
+    images = image_bags()
+    with pytest.raises(ConfigError, match=r"(?s)mean-map is for tables.*images.*model="):
+        LLPClassifier("mean-map").fit(images)
+    with pytest.raises(ConfigError, match=r"(?s)model is 'resnet18'.*nn.Module.*features"):
+        LLPClassifier("mean-map", model="resnet18").fit(images)
+    with pytest.raises(ConfigError, match="model is"):
+        LLPClassifier("linear", model=backbone()).fit(images)
+
+
+def test_a_backbone_without_a_head_is_refused_by_fit_with_the_layer_that_it_needs():
+    remedy = r"nn.Sequential\(net, nn.Flatten\(\), nn.Linear\(64, 3\)\)"
+    with pytest.raises(ConfigError, match=remedy):
+        LLPClassifier("fpl", model=backbone(), epochs=1).fit(image_bags())
+
+
+def test_options_of_nets_are_ignored_by_a_frozen_one_and_that_is_said(caplog):
+    with caplog.at_level(logging.WARNING, "apportion"):
+        LLPClassifier("mean-map", model=backbone(), epochs=3, device="cpu").fit(image_bags())
+    assert "epochs is ignored" in caplog.text

@@ -477,3 +477,48 @@ def test_linear_first_labels_are_where_a_leader_starts_and_no_epoch():
     leader = Leader(bags.without_truth(), eta=0.1, first="linear", seed=4)
     assert leader.labels.tolist() == first_labels("linear", bags, seed=4).tolist()
     assert (leader.decides_first, leader.epoch) == (False, 1)
+
+
+# --------------------------------------------------------------------------- weight of first labels
+
+
+def test_first_labels_count_as_epochs_in_which_a_learner_was_sure_of_them():
+    """The decisions, and the regret, are those after as many epochs of such confidences."""
+    sure, confidence = np.eye(3)[TRUTH], confidence_of(SMALL)
+    weighted = Leader(SMALL, eta=0, first=TRUTH, first_weight=2)
+    trained = Leader(SMALL, eta=0, first=TRUTH)
+    for _ in range(2):
+        trained.decide(sure)
+    for _ in range(3):
+        ours, theirs = weighted.decide(confidence), trained.decide(confidence)
+        assert ours.labels.tolist() == theirs.labels.tolist()
+        assert ours.regret == pytest.approx(theirs.regret)
+    assert weighted.total.tolist() == trained.total.tolist()
+
+
+def test_a_learner_that_is_unsure_gives_good_first_labels_up_unless_they_have_weight():
+    unsure = 0.3 * np.eye(3)[TRUTH] + 0.7 / 3
+    assert Leader(SMALL, eta=0, first=TRUTH).decide(unsure).changed > 0.5
+    assert Leader(SMALL, eta=0, first=TRUTH, first_weight=1).decide(unsure).changed == 0
+
+
+def test_the_state_of_a_leader_with_weighted_first_labels_goes_on():
+    def leader():
+        return Leader(SMALL, eta=0.5, first=TRUTH, first_weight=3)
+
+    left, whole = leader(), leader()
+    left.decide(confidence_of(SMALL, 1))
+    whole.decide(confidence_of(SMALL, 1))
+    again = leader()
+    again.load(left.state())
+    ours, theirs = again.decide(confidence_of(SMALL, 2)), whole.decide(confidence_of(SMALL, 2))
+    assert (ours.labels == theirs.labels).all()
+    assert ours.regret == theirs.regret
+    with pytest.raises(RunError, match="total in the state"):
+        Leader(SMALL, eta=0.5, first=TRUTH).load(left.state())
+
+
+@pytest.mark.parametrize("weight", [-1, np.inf, np.nan, "5"])
+def test_a_weight_of_first_labels_that_is_none_is_refused(weight):
+    with pytest.raises(ConfigError, match="first_weight must be a number ≥ 0"):
+        Leader(SMALL, eta=0, first_weight=weight)

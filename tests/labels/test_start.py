@@ -1,4 +1,4 @@
-"""First labels: random ones, and those of the caller."""
+"""First labels: random ones, those of features, and those of the caller."""
 
 import itertools
 from typing import Any
@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
+from sklearn.linear_model import LogisticRegression
 
 from apportion.bags.bags import Bags
-from apportion.errors import BagError, ConfigError
-from apportion.labels.start import checked_labels, first_labels, random_labels
+from apportion.errors import BagError, ConfigError, DataError
+from apportion.labels.linear import class_means
+from apportion.labels.start import checked_labels, first_labels, fit_features, random_labels
 from tests.labels.tables import table_bags
 from tests.labels.test_leader import bags_of, counts_of
 
@@ -121,3 +123,127 @@ def test_linear_first_labels_need_rows():
         ConfigError, match=r"need rows of features, but x is of shape \(21, 3, 4, 4\)"
     ):
         first_labels("mean-map", images, seed=0)
+
+
+# ------------------------------------------------------------------------------- from features
+
+
+def drawn(seed, n_bags=30, size=60, n_classes=4, width=12, apart=3.0, alike=False):
+    """Bags of Gaussian features around class means; a row stands in one bag."""
+    rng = np.random.default_rng(seed)
+    shares = np.full(n_classes, 1 / n_classes) if alike else None
+    p = [rng.dirichlet(np.ones(n_classes)) if shares is None else shares for _ in range(n_bags)]
+    truth = np.concatenate([rng.choice(n_classes, size, p=own) for own in p])
+    centres = apart * rng.normal(size=(n_classes, width)) / np.sqrt(width)
+    mixing = rng.normal(size=(width, width))
+    x = (centres[truth] + 0.5 * rng.normal(size=(len(truth), width))) @ mixing + 7
+    bag = np.repeat(np.arange(n_bags), size)
+    return Bags.from_rows(x.astype(np.float32), bag, truth=truth, classes=range(n_classes)), truth
+
+
+def test_class_means_are_those_of_least_squares():
+    """The literal sum of squares, minimised by lstsq of stacked equations."""
+    rng = np.random.default_rng(0)
+    sizes, shares = rng.integers(2, 9, size=7), rng.dirichlet(np.ones(3), size=7)
+    sums = rng.normal(size=(7, 4)) * sizes[:, None]
+    mean = sums.sum(axis=0) / sizes.sum()
+    root = np.sqrt(sizes)[:, None]
+    equations = np.concatenate([root * shares, np.eye(3)])
+    values = np.concatenate([root * (sums / sizes[:, None] - mean), np.zeros((3, 4))])
+    wanted = mean + np.linalg.lstsq(equations, values)[0]
+    found = class_means(sums.T @ shares, mean[:, None], shares, sizes)
+    np.testing.assert_allclose(found.T, wanted, atol=1e-10)
+
+
+def test_features_lead_close_to_what_true_labels_lead_to():
+    whole, truth = drawn(0, n_bags=40)
+    bags, fresh = whole[:30], whole.x[1800:]
+    found = fit_features(bags.without_truth())
+    assert counts_of(found.labels, bags) == bags.counts.tolist()
+    learned = LogisticRegression(max_iter=5000).fit(whole.x[:1800], truth[:1800])
+    bound = learned.score(fresh, truth[1800:])
+    assert bound > 0.9
+    predicted = found.linear.logits(fresh).argmax(axis=1)
+    assert (predicted == truth[1800:]).mean() > bound - 0.03
+
+
+@pytest.mark.parametrize("size", [16, 512])
+def test_features_suffice_in_small_and_in_large_bags(size):
+    bags, _ = drawn(1, n_bags=2400 // size * 2 if size < 100 else 12, size=size)
+    found = fit_features(bags.without_truth())
+    assert (found.labels == bags.truth).mean() > 0.93
+
+
+def test_a_row_in_several_bags_is_learned_once():
+    bags, truth = drawn(2, n_bags=8)
+    members = [np.random.default_rng(i).permutation(len(truth))[: 30 + 9 * i] for i in range(25)]
+    several = Bags.from_members(bags.x, members, truth=truth, classes=range(4))
+    found = fit_features(several.without_truth())
+    assert counts_of(found.labels, several) == several.counts.tolist()
+
+
+def test_labels_from_features_depend_on_nothing_but_the_bags_and_the_seed():
+    bags, _ = drawn(3)
+    first, again = (fit_features(bags.without_truth(), seed=5) for _ in range(2))
+    assert (first.labels == again.labels).all()
+    assert (first.linear.weights == again.linear.weights).all()
+
+
+def test_rows_that_stand_in_no_bag_change_nothing():
+    bags, _ = drawn(4)
+    x = np.concatenate([bags.x, np.full((5, 12), np.nan, np.float32)])
+    with_others = bags.with_rows(x)
+    assert (fit_features(with_others).labels == fit_features(bags).labels).all()
+
+
+@pytest.mark.parametrize("case", ["one bag", "two bags", "alike", "wide", "collinear", "constants"])
+def test_labels_meet_the_counts_of_whatever_bags(case):
+    bags, truth = drawn(5, n_bags={"one bag": 1, "two bags": 2}.get(case, 6), alike=case == "alike")
+    if case == "wide":
+        rng = np.random.default_rng(0)
+        bags = bags.with_rows(bags.x @ rng.normal(size=(12, 3000)).astype(np.float32))
+    if case == "collinear":
+        bags = bags.with_rows(np.concatenate([bags.x] * 3, axis=1))
+    if case == "constants":
+        constant = np.full((len(truth), 3), [0.0, 1e6, 0.1], np.float32)
+        bags = bags.with_rows(np.concatenate([constant, bags.x], axis=1))
+    found = fit_features(bags.without_truth())
+    assert counts_of(found.labels, bags) == bags.counts.tolist()
+    assert np.isfinite(found.linear.weights).all()
+    assert np.isfinite(found.linear.confidence(bags.x)).all()
+
+
+def test_many_features_lead_to_the_labels_of_few_that_say_the_same():
+    """3,000 features of rank 12: subspace iteration finds the components that eigh finds."""
+    bags, truth = drawn(6, n_bags=10)
+    wide = bags.x @ np.linalg.qr(np.random.default_rng(0).normal(size=(3000, 12)))[0].T
+    found = fit_features(bags.with_rows(wide.astype(np.float32)))
+    assert (found.labels == truth).mean() > 0.93
+
+
+def test_labels_that_are_equally_likely_do_not_follow_the_order_of_the_rows():
+    """Rows that are alike, stored by class: what is assigned first must not be the truth."""
+    truth = np.tile(np.repeat([0, 1], 50), 2)
+    x = np.repeat([[0.0], [1.0]], 100, axis=0)
+    bags = Bags.from_rows(x, np.repeat([0, 1], 100), truth=truth)
+    labels = fit_features(bags.without_truth()).labels
+    assert 0.3 < (labels == bags.truth).mean() < 0.7
+
+
+def test_features_that_say_nothing_or_are_missing_are_refused():
+    bags, _ = drawn(7, n_bags=3)
+    with pytest.raises(
+        DataError, match=r"(?s)all 2 features are the same in all 180 rows.*trained"
+    ):
+        fit_features(bags.with_rows(np.ones((180, 2))))
+    x = bags.x.copy()
+    x[3, 5] = np.nan
+    with pytest.raises(DataError, match="x is nan in row 3, column 5"):
+        fit_features(bags.with_rows(x))
+    with pytest.raises(ConfigError, match="rounds must be"):
+        fit_features(bags, rounds=0)
+
+
+def test_functions_are_for_fit_alone():
+    with pytest.raises(ConfigError, match=r"(?s)only fit calls.*fit_features"):
+        first_labels(len, SMALL, seed=0)

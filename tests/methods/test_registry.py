@@ -51,7 +51,7 @@ def test_the_table_holds_the_ablations_of_the_paper_as_settings_of_one_class():
         ("greedy", {"eta": 0, "unlikelihood": "relative", "accumulate": True}),
         ("naive", {"eta": 0, "unlikelihood": "relative", "accumulate": False}),
     ):
-        assert found[name] == {"name": "fpl", "first": "random", **settings}
+        assert found[name] == {"name": "fpl", "first": "random", "first_weight": None, **settings}
 
 
 @pytest.mark.parametrize("name", METHODS)

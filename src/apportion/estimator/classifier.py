@@ -49,7 +49,9 @@ class LLPClassifier(Predictions, ClassifierMixin, BaseEstimator):  # type: ignor
         what to expect of them (see `apportion.auto.members`); "count-likelihood" for a table if an
         option of a single net is set; "fpl" if eta is, or for images and signals. Else a name from
         `apportion.METHODS`, or settings such as ``FPL(first="decide")``. "linear", "mean-map" and
-        "ridge" fit a linear model of a table in seconds (see `apportion.labels.linear`). With a
+        "ridge" fit a linear model of a table in seconds (see `apportion.labels.linear`). "mean-map"
+        with an nn.Module as model, which maps a batch to features and stays as it is, learns a
+        linear layer on them, also for images and signals (see `apportion.labels.start`). With a
         learner None stands for soft labels, and "fpl" is the only name. Options that have no
         meaning for a method are ignored: a warning in the log and `plan_` say which.
     eta : float, optional
@@ -125,7 +127,7 @@ class LLPClassifier(Predictions, ClassifierMixin, BaseEstimator):  # type: ignor
         In the order of the columns of `predict_proba`.
     model_ : Model
         The trained net or learner with its columns and classes: what can be saved and deployed.
-    plan_ : Plan, TablePlan or LearnerPlan
+    plan_ : Plan, TablePlan, LearnerPlan or FrozenPlan
         What was decided from the data, with reasons.
     history_ : History
         The record of every epoch, ``history_["loss"]``, of every net of "auto", or of every round

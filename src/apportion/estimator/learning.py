@@ -7,6 +7,8 @@ import logging
 from dataclasses import dataclass
 from typing import Any
 
+from torch import nn
+
 from apportion.auto.members import TABLE_METHODS, TablePlan, check_is_table, plan_table
 from apportion.auto.train import train_table
 from apportion.bags.bags import Bags
@@ -33,10 +35,12 @@ from apportion.plan import (
     share_reported,
 )
 from apportion.runs.run import Run
+from apportion.training.features import MEAN_MAP
+from apportion.training.frozen import fit_frozen
 from apportion.training.history import History
 from apportion.training.progress import brief, progress_bars, readable
 
-__all__ = ["LearnerPlan", "check_settings", "method_for", "plan_for",
+__all__ = ["FrozenPlan", "LearnerPlan", "check_settings", "method_for", "plan_for",
            "say_what_is_ignored", "train", "trains_otherwise"]  # fmt: skip
 
 log = logging.getLogger("apportion")
@@ -51,6 +55,15 @@ class LearnerPlan(Choices):
     learner: Choice
     method: Choice
     epochs: Choice  # rounds
+    validation: Choice
+
+
+@dataclass(frozen=True)
+class FrozenPlan(Choices):
+    """What the training of a linear layer on a frozen net uses, and why."""
+
+    net: Choice
+    method: Choice
     validation: Choice
 
 
@@ -90,12 +103,16 @@ def trains_otherwise(estimator: Any, method: Any) -> bool:
 def check_settings(estimator: Any, method: Any) -> None:
     """Check settings that ask for no training by `fit`."""
     model = estimator.model
+    if _is_frozen(model, method):
+        _check_no_run(estimator)
+        return
     if method in TABLE_METHODS:
         if model is not None:
             chosen = "chooses its nets itself" if method == AUTO else "fits a linear model"
             raise ConfigError(
                 f"model is {model!r:.60}, but the method {method!r} {chosen}.",
-                "Leave model out, or choose another method.",
+                "Leave model out, or choose another method; mean-map also takes an nn.Module that "
+                "maps a batch to features.",
             )
         return
     if method not in (SOFT, "fpl"):
@@ -103,17 +120,25 @@ def check_settings(estimator: Any, method: Any) -> None:
             f"the method {method!r} trains nets, not a {type(model).__name__}.",
             "With a learner leave method out, for soft labels, or pass method='fpl' and eta.",
         )
+    _check_no_run(estimator)
+
+
+def _check_no_run(estimator: Any) -> None:
     if estimator.run is not None:
+        kind = type(estimator.model).__name__
+        what = f"a linear layer on a {kind}" if isinstance(estimator.model, nn.Module) else kind
         raise ConfigError(
-            f"run is {str(estimator.run)!r}, but the training of a {type(model).__name__} keeps no "
-            "folder.",
+            f"run is {str(estimator.run)!r}, but the training of {what} keeps no folder.",
             "Leave run out, and save what was learned: classifier.save(path).",
         )
 
 
-def plan_for(estimator: Any, method: Choice, bags: Bags) -> LearnerPlan | TablePlan:
+def plan_for(estimator: Any, method: Choice, bags: Bags) -> LearnerPlan | TablePlan | FrozenPlan:
     """Return what a training on these bags will use, and why."""
     validation = share_reported(estimator.validation_fraction)
+    if _is_frozen(estimator.model, method.value):
+        reason = "given: it stays as it is, below a linear layer that is learned"
+        return FrozenPlan(Choice(type(estimator.model).__name__, reason), method, validation)
     if method.value in TABLE_METHODS:
         check_is_table(method.value, kind_of_instances(bags))
         return plan_table(bags, method, validation, train_options(estimator).get("threads"))
@@ -130,6 +155,8 @@ def train(
     estimator: Any, method: Choice, bags: Bags, valid: Bags | None, seed: int
 ) -> tuple[Model, History]:
     """Train what the settings of an estimator ask for."""
+    if _is_frozen(estimator.model, method.value):
+        return _train_frozen(estimator, bags, valid, seed)
     called = _without_end(callback_of(estimator.callbacks))
     if method.value not in TABLE_METHODS:
         return _train_learner(estimator, _targets(method), bags, valid, seed, called)
@@ -201,6 +228,20 @@ def _train_learner(
             records[-1]["valid_accuracy"] = accuracy(confidence.argmax(axis=1), valid.truth)
     log.info("%s", readable(records[-1], rounds, "round"))
     return model, History(records, labels=labels)
+
+
+def _is_frozen(model: Any, method: Any) -> bool:
+    """Tell whether a linear layer is learned on the features of a net that stays as it is."""
+    return isinstance(model, nn.Module) and isinstance(method, str) and method == MEAN_MAP
+
+
+def _train_frozen(
+    estimator: Any, bags: Bags, valid: Bags | None, seed: int
+) -> tuple[Model, History]:
+    backbone, device = copy.deepcopy(estimator.model), estimator.device
+    net, history = fit_frozen(backbone, bags, valid, seed=seed, device=device)
+    log.info("%s", readable(history.records[-1], 1, "round"))
+    return Model.trained_on(bags, net, epoch=1, device=device), history
 
 
 def _targets(method: Choice) -> Any:

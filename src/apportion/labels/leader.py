@@ -72,7 +72,7 @@ SHORT = 32  # classes; over so few numbers per row numpy reduces column by colum
 Floats = NDArray[Any]
 Ints = NDArray[np.int64]
 Unlikelihood = Literal["relative", "plain"]
-First = Literal["random", "decide", "linear", "mean-map", "ridge"] | ArrayLike
+First = Literal["random", "decide", "linear", "mean-map", "ridge"] | ArrayLike | Callable[..., Any]
 
 
 # -------------------------------------------------------------------------------------- equations
@@ -145,7 +145,7 @@ def regret(
     counts: Ints,
     offsets: Ints,
     *,
-    epochs: int,
+    epochs: float,
     prices: NDArray[np.float64] | None = None,
     threads: int | None = None,
 ) -> Regret:
@@ -207,6 +207,10 @@ class Leader:
         likely labels by the linear model of that name (`apportion.labels.linear`), fitted to the
         rows of `bags`, which must be those of a table; labels of the caller are positions in
         `Bags.classes`, in the order of `Bags.index`, and meet the counts.
+    first_weight : float
+        How many epochs the first labels count as, as if a learner had been sure of them in each. By
+        default none: Eq. 2 holds against a label that a learner is not sure of yet, and so the
+        first decision gives up labels that were good.
     seed : int
         The first labels and the perturbation follow from it.
     first_position : int
@@ -244,11 +248,12 @@ class Leader:
         unlikelihood: Unlikelihood = "relative",
         accumulate: bool = True,
         first: First = "random",
+        first_weight: float = 0.0,
         seed: int = 0,
         first_position: int = 0,
         threads: int | None = None,
     ) -> None:
-        check_settings(eta, unlikelihood, first)
+        check_settings(eta, unlikelihood, first, first_weight)
         if threads is not None and not 1 <= threads <= MOST_THREADS:
             rule = f"an integer from 1 to {MOST_THREADS:,}, or None for every core"
             raise must_be("threads", rule, threads)
@@ -260,7 +265,10 @@ class Leader:
         self.seed, self.first_position, self.threads = seed, first_position, threads
         self.decides_first = isinstance(first, str) and first == "decide"
         self.labels: Ints = first_labels(first, bags, seed, first_position)  # Y[1]
-        self.total = np.zeros((bags.n_instances, bags.n_classes), np.float32)  # Σ L[1..t]
+        self.first_weight = float(first_weight)
+        shape = bags.n_instances, bags.n_classes
+        self.total = np.full(shape, self.first_weight, np.float32)  # Σ L[1..t], and that before
+        self.total.reshape(-1)[_places(self.labels, self.total)] = 0
         self.played = 0.0  # Σ of the unlikelihood of the labels played
         self.decisions = 0
         self.prices: NDArray[np.float64] | None = None  # where the next decision starts
@@ -303,7 +311,7 @@ class Leader:
             self.played,
             self.total,
             *where,
-            epochs=self.decisions,
+            epochs=self.decisions + self.first_weight,
             prices=self.best_prices,
             threads=self.threads,
         )
@@ -387,7 +395,7 @@ class Leader:
                 )
         if unknown := state.keys() - wanted.keys():
             raise RunError(f"the state of the labels has {min(unknown)}, as no state has.", remedy)
-        most = LARGEST * float(state["decisions"])  # of each entry of the totals
+        most = LARGEST * (float(state["decisions"]) + self.first_weight)  # of each of the totals
         for name, share in (("total", 1), ("played", len(self.labels))):
             if np.abs(state[name]).max(initial=0) > most * share * 1.001:  # rounding
                 raise RunError(
@@ -403,10 +411,11 @@ class Leader:
         self.best_prices = state["best_prices"].copy() if self.decisions else None
 
 
-def check_settings(eta: float, unlikelihood: str, first: First) -> None:
+def check_settings(eta: float, unlikelihood: str, first: First, first_weight: float = 0.0) -> None:
     """Check the settings of a leader."""
-    if not (isinstance(eta, Real) and 0 <= float(eta) < np.inf):
-        raise must_be("eta", "a number ≥ 0", eta)
+    for name, value in (("eta", eta), ("first_weight", first_weight)):
+        if not (isinstance(value, Real) and 0 <= float(value) < np.inf):
+            raise must_be(name, "a number ≥ 0", value)
     if unlikelihood not in [*UNLIKELIHOODS]:
         raise must_be("unlikelihood", " or ".join(map(repr, UNLIKELIHOODS)), unlikelihood)
     if isinstance(first, str) and first not in (names := ("random", "decide", *LINEAR_FITS)):

@@ -40,7 +40,7 @@ from apportion.labels._losses import (
 )
 from apportion.labels.rows import RowEncoding
 
-__all__ = ["LINEAR_FITS", "Linear", "fit_linear", "fit_mean_map", "fit_ridge"]
+__all__ = ["LINEAR_FITS", "Linear", "class_means", "fit_linear", "fit_mean_map", "fit_ridge"]
 
 PRIOR = 1.0  # of class means: bag means vary by 1 / size if rows have unit variance
 STEEPEST = 1e3  # scale of a ridge regression's scores
@@ -180,17 +180,41 @@ def _linear(kind: str, chosen: Chosen) -> Linear:
     return Linear(kind, encoding, weights[:-1], weights[-1], l2, held_out)
 
 
+def class_means(moments: Floats, mean: Floats, shares: Floats, sizes: Ints) -> Floats:
+    r"""Estimate the mean row (D, C) of every class by regularised least squares from bags.
+
+    With the mean rows :math:`m_i` of bags, the mean :math:`m` of all, sizes :math:`n_i` and shares
+    :math:`p_i`, the means :math:`\mu_c` minimise
+
+    .. math:: \sum_i n_i \Bigl| (m_i - m) - \sum_c p_{ic} (\mu_c - m) \Bigr|^2
+              + \sum_c |\mu_c - m|^2.
+
+    Parameters
+    ----------
+    moments : array of shape (D, C)
+        The sums of bags, each times its shares, over all bags: :math:`\sum_i n_i m_i p_i^T`.
+    mean : array of shape (D, 1)
+        The mean of all rows.
+    shares : array of shape (n, C)
+        Those of the classes in each bag.
+    sizes : array of shape (n,)
+        How many rows each bag has.
+    """
+    counts = shares * sizes[:, None]
+    gram = shares.T @ counts + PRIOR * np.eye(shares.shape[1])
+    centred = moments - mean * counts.sum(axis=0)
+    means: Floats = mean + np.linalg.solve(gram, centred.T).T
+    return means
+
+
 def _class_sums(problem: Problem) -> Floats:
     """Estimate the sum of every class's rows (D + 1, C); the last entry is how many there are."""
     design, counts, offsets = problem
     sizes = np.diff(offsets)
     shares, totals = counts / sizes[:, None], counts.sum(axis=0)
     mean = design.sums(np.ones((1, len(design)))) / len(design)  # (D, 1)
-    gram = shares.T @ counts + PRIOR * np.eye(len(totals))
-    # Least squares of centred bag means on proportions, each bag as often as it has rows:
-    centred = design.sums(np.repeat(shares.T, sizes, axis=1)) - mean * totals
-    means = mean + np.linalg.solve(gram, centred.T).T
-    return np.concatenate([means * totals, totals[None]])
+    moments = design.sums(np.repeat(shares.T, sizes, axis=1))
+    return np.concatenate([class_means(moments, mean, shares, sizes) * totals, totals[None]])
 
 
 def _calibrated(problem: Problem, ridge: Floats) -> Floats:

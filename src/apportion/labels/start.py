@@ -1,24 +1,54 @@
-"""First labels: those of a leader before its first decision.
+r"""First labels: those of a leader before its first decision.
 
-They are random, or the most likely ones of a linear model of the bags' own rows, or the caller's.
+They are random, or the most likely ones of a linear model of the bags' own rows, or those that
+`fit_features` finds in features of the rows, such as a network's, or the caller's.
+
+Features (M, D) say more of a row than its pixels, and are often many. `fit_features` standardises
+them, and takes the first principal components, at most 128, each divided by
+:math:`\sqrt{\lambda + \rho \Lambda}`: λ is its variance, Λ that of all, and ρ = 0.001 damps what
+hardly varies. Of these numbers f
+
+1. class means :math:`\mu_c` follow from bag means and proportions by regularised least squares, and
+   classes from :math:`f^T \mu_c - \tfrac12 |\mu_c|^2`, the linear rule with the total covariance,
+   which stays regular however large the bags are;
+2. in a few rounds each bag gets the most likely labels under its counts, and a logistic regression
+   learns them. A row in several bags has the mean of its labels.
+
+A round costs some 40 passes over the (M, 128) numbers, and one assignment.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import linalg, sparse
 
 from apportion.bags.bags import Bags
 from apportion.bags.counts import count_labels
-from apportion.errors import BagError
-from apportion.labels.assign import likeliest_labels
-from apportion.labels.linear import LINEAR_FITS
+from apportion.errors import BagError, ConfigError, DataError, count, must_be
+from apportion.labels._fitting import Problem, logits_of, minimise
+from apportion.labels._losses import normalisers
+from apportion.labels.assign import assign, likeliest_labels
+from apportion.labels.linear import LINEAR_FITS, Linear, class_means
+from apportion.labels.rows import Design, RowEncoding
 from apportion.randomness import Purpose, generator
 
-__all__ = ["checked_labels", "first_labels", "linear_confidence", "random_labels"]
+__all__ = ["Start", "checked_labels", "first_labels", "fit_features", "linear_confidence",
+           "random_labels"]  # fmt: skip
 
+MOST_COMPONENTS = 128
+DAMPING = 1e-3  # share of the variance that is added to that of each component
+PENALTY = 100.0  # of the logistic regression, in units of rows
+ROUNDS, STEPS = 12, 40  # of labels, and of L-BFGS in each of them
+DEAREST = 12.0  # cost of a label: what is surer than that decides no more
+TIES = 1e-7  # of costs, broken at random: the order of rows may follow the truth
+MOST_EXACT = 2048  # features; of more, the components are found by subspace iteration
+PASSES, EXTRA = 4, 16  # of it, and dimensions beside those wanted
+NEGLIGIBLE = 1e-6  # standard deviation, relative to the mean: the rounding of float32
+
+Floats = NDArray[Any]
 Ints = NDArray[np.int64]
 
 
@@ -32,6 +62,12 @@ def first_labels(first: Any, bags: Bags, seed: int, first_position: int = 0) -> 
     >>> first_labels("linear", bags, seed=0)
     array([0, 0, 1, 1, 0, 1])
     """
+    if callable(first):
+        raise ConfigError(
+            f"first is {first!r:.60}, which only fit calls, with batches on its device.",
+            "Compute the features of the rows, and pass fit_features(bags.with_rows(features)) "
+            "of apportion.labels.start: its labels.",
+        )
     if not isinstance(first, str):
         return checked_labels(first, bags, "the first labels")
     if first in LINEAR_FITS:
@@ -62,6 +98,107 @@ def random_labels(bags: Bags, seed: int, first_position: int = 0) -> Ints:
     numbers = generator(seed, Purpose.FIRST_LABELS, 0, position=first_position)
     keys = numbers.random(bags.n_instances)
     return ordered[np.lexsort((keys, np.repeat(np.arange(bags.n_bags), bags.sizes)))]
+
+
+class Start(NamedTuple):
+    """What `fit_features` has found."""
+
+    labels: Ints  # (N,) they meet the counts of every bag
+    linear: Linear  # predicts classes from features
+
+
+def fit_features(bags: Bags, *, rounds: int = ROUNDS, seed: int = 0) -> Start:
+    """Find labels, and a linear model, from features of the rows: see the module.
+
+    Parameters
+    ----------
+    bags : Bags
+        Their `x` are features (M, D), for example those of a network: ``bags.with_rows(features)``.
+        Only rows that stand in bags are used.
+    rounds : int
+        How often labels are decided, at most: it ends where they stay as they are.
+    seed : int
+        Decides between labels that are equally likely.
+
+    Raises
+    ------
+    DataError
+        If features are missing or infinite, or the same for all rows.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> truth = rng.integers(2, size=400)
+    >>> features = rng.normal(size=(400, 5)) + 4 * truth[:, None]
+    >>> bag = np.arange(400) // 40
+    >>> bags = Bags.from_rows(features, np.where(truth, bag, bag[::-1]), truth=truth)
+    >>> found = fit_features(bags.without_truth())
+    >>> bool((found.labels == bags.truth).mean() > 0.99)
+    True
+    >>> found.linear.confidence(np.array([[0.0] * 5, [4.0] * 5])).argmax(axis=1)
+    array([0, 1])
+    """
+    if rounds < 1:
+        raise must_be("rounds", "an integer ≥ 1", rounds)
+    encoding = RowEncoding.learn(bags)
+    if encoding.categories is not None:
+        raise must_be("x", "one array of features", "a tuple of numbers and codes")
+    rows, place = np.unique(bags.index, return_inverse=True)
+    numbers = encoding.design(bags.x, rows).numbers
+    numbers[:, encoding.std <= NEGLIGIBLE * np.abs(encoding.mean)] = 0
+    projection = _components(numbers, seed)
+    components = numbers @ projection
+    del numbers
+    sums = sparse.csr_array((np.ones(len(place)), place, bags.offsets)) @ components
+    mean = sums.sum(axis=0)[:, None] / bags.n_instances
+    moments = sums.T @ bags.proportions
+    means = class_means(moments, mean, bags.proportions, bags.sizes)
+    present = np.maximum(bags.counts.sum(axis=0) / bags.n_instances, 1e-9)
+    weights = np.concatenate([means, [np.log(present) - 0.5 * (means**2).sum(axis=0)]])
+    ties = TIES * generator(seed, Purpose.FIRST_LABELS, 1).random((len(place), bags.n_classes))
+    problem = Problem(Design(components, None), np.zeros((1, 1)), np.array([0, len(rows)]))
+    labels, start = None, problem._replace(counts=present[None]).start()
+    for _ in range(rounds):
+        logits = logits_of(problem.design, weights).T
+        logits -= logits.max(axis=1, keepdims=True)
+        logits -= np.log(np.exp(logits).sum(axis=1, keepdims=True))
+        costs = np.minimum(-logits, DEAREST)[place] + ties
+        decided = assign(costs, bags.counts, bags.offsets).labels
+        if labels is not None and (decided == labels).all():
+            break
+        labels = decided
+        cells = place * bags.n_classes + labels
+        votes = np.bincount(cells, minlength=logits.size).reshape(logits.shape)
+        votes = votes / votes.sum(axis=1, keepdims=True)
+        sums = np.concatenate([components.T @ votes, [votes.sum(axis=0)]])
+        start = weights = minimise(problem, normalisers, start, PENALTY, STEPS, sums)
+    assert labels is not None
+    linear = projection @ weights[:-1], weights[-1] - weights[-1].mean()
+    return Start(labels, Linear("mean-map", encoding, *linear, PENALTY, {}))
+
+
+def _components(numbers: Floats, seed: int) -> Floats:
+    """Return what maps standardised features (M, D) to damped principal components (M, K)."""
+    (n, width), variance = numbers.shape, float(np.square(numbers).mean(axis=0).sum())
+    if not variance:
+        raise DataError(
+            f"all {width:,} features are the same in all {count(n, 'row')}: nothing can be learned "
+            "from them.",
+            "Take features of a trained network; or random first labels, which need none.",
+        )
+    basis, within = None, numbers
+    if width > MOST_EXACT:
+        draws = generator(seed, Purpose.FIRST_LABELS, 2)
+        basis = numbers.T @ draws.standard_normal((n, min(MOST_COMPONENTS + EXTRA, n)))
+        for _ in range(PASSES):
+            basis = numbers.T @ (numbers @ np.linalg.qr(basis)[0])
+        basis = np.linalg.qr(basis)[0]
+        within = numbers @ basis
+    first = max(0, within.shape[1] - MOST_COMPONENTS)
+    ends = [first, within.shape[1] - 1]
+    values, vectors = linalg.eigh(within.T @ within / n, subset_by_index=ends)
+    damped: Floats = vectors / np.sqrt(np.maximum(values, 0) + DAMPING * variance)
+    return damped if basis is None else basis @ damped
 
 
 def checked_labels(labels: ArrayLike, bags: Bags, what: str) -> Ints:

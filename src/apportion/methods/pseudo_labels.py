@@ -31,20 +31,30 @@ class FPL:
     eta : float, optional
         The rate η of the perturbation. Unlikelihoods add up over the epochs while the perturbation
         does not, so the default grows with them: 5 · epochs / 400, the paper's 5 at 400.
-    unlikelihood, accumulate, first
+    unlikelihood, accumulate
         As in `apportion.labels.leader.Leader`.
+    first : str, labels (N,), or callable
+        As in `apportion.labels.leader.Leader`; and, in `fit`, labels from features: those that a
+        callable returns, a tensor (b, …), for a batch as the net takes it; or with "mean-map", if
+        instances are no rows of a table, those of the net as it is before training (see
+        `apportion.training.features`, and `apportion.labels.start.fit_features`).
+    first_weight : float, optional
+        How many epochs the first labels count as, as in `apportion.labels.leader.Leader`. By
+        default 3 if they follow from features, and else none.
     """
 
     eta: float | None = None
     unlikelihood: Unlikelihood = "relative"
     accumulate: bool = True
     first: First = "random"
+    first_weight: float | None = None
 
     unit: ClassVar[Unit] = "instances"
 
     def __post_init__(self) -> None:
         """Check the settings."""
-        check_settings(0 if self.eta is None else self.eta, self.unlikelihood, self.first)
+        eta, weight = self.eta or 0, self.first_weight or 0
+        check_settings(eta, self.unlikelihood, self.first, weight)
 
     def start(
         self,
@@ -62,6 +72,7 @@ class FPL:
             unlikelihood=self.unlikelihood,
             accumulate=self.accumulate,
             first=self.first,
+            first_weight=self.first_weight or 0,
             seed=seed,
             threads=threads,
         )

@@ -163,10 +163,14 @@ def check_batch(
     wanted = (len(rows), n_classes)
     if not isinstance(given, Tensor) or tuple(given.shape) != wanted:
         found = f"shape {tuple(given.shape)}" if isinstance(given, Tensor) else str(type(given))
+        remedy = f"It must return {n_classes} logits per instance, and nothing else."
+        if isinstance(given, Tensor) and len(given) == len(rows):
+            head = f"nn.Linear({given[0].numel()}, {n_classes})"
+            remedy += f" If these are features: nn.Sequential(net, nn.Flatten(), {head})."
         raise ConfigError(
             f"{type(net).__name__} returns {found} for {len(rows)} instances of {n_classes} "
             f"classes, not {wanted}.",
-            f"It must return {n_classes} logits per instance, and nothing else.",
+            remedy,
         )
 
 

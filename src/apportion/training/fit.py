@@ -148,7 +148,7 @@ def train_one(
         own_stream(device),
         ExitStack() as ending,
     ):
-        session = Session(job, device, shelf)
+        session = Session(job, device, shelf, resumed=archive.saved is not None)
         ending.callback(session.close)
         if not archive.resume(session):
             session.begin()

@@ -27,6 +27,7 @@ from apportion.runs.evaluation import Evaluation
 from apportion.training.checks import check_batch, check_input, warn_of_bags
 from apportion.training.effects import with_effects
 from apportion.training.evaluate import evaluate
+from apportion.training.features import with_first_labels
 from apportion.training.history import BY_CALLER, BY_EPOCHS, BY_PATIENCE, History
 from apportion.training.job import Job
 from apportion.training.optimizer import Optimization
@@ -42,7 +43,9 @@ WORTH_COMPILING = 50_000  # steps that together save the time of compiling
 class Session:
     """One training."""
 
-    def __init__(self, job: Job, device: torch.device, shelf: Shelf | None = None) -> None:
+    def __init__(
+        self, job: Job, device: torch.device, shelf: Shelf | None = None, *, resumed: bool = False
+    ) -> None:
         self.net, self.config, self.device = job.net, job.config, device
         self.train, self.valid, self.test = job.train, job.valid, job.test
         self.method, self.augment, config = method_named(job.method), job.augment, job.config
@@ -55,7 +58,14 @@ class Session:
         self.generators.reseed(config.seed, 0)
         with self.generators:
             self._place(shelf)
-            self.supervision: Supervision = self.method.start(
+        about: dict[str, Any] = {
+            "seed": config.seed,
+            "most": config.instances_per_pass,
+            "resumed": resumed,
+        }
+        method = with_first_labels(self.method, self.net, self.on_train, **about)
+        with self.generators:
+            self.supervision: Supervision = method.start(
                 self.train.without_truth(),
                 epochs=config.epochs,
                 device=self.device,

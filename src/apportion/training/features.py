@@ -1,0 +1,169 @@
+"""Features of a network, and the first labels that follow from them.
+
+The features of an instance are the input of the layer that makes logits: the last `nn.Linear` that
+is called and returns one number per class. Where a network has none, or another one knows more of
+the instances, a function of a batch returns the features. Both are computed in evaluation mode, in
+float32, once per distinct row.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from apportion.bags.bags import Bags
+from apportion.engine.batches import Instances
+from apportion.engine.feed import Parts
+from apportion.engine.inference import cut, evaluating
+from apportion.errors import ConfigError, DataError, Option
+from apportion.labels.linear import LINEAR_FITS
+from apportion.labels.start import fit_features
+from apportion.methods.base import Method
+from apportion.methods.pseudo_labels import FPL
+from apportion.plan import kind_of_instances
+
+__all__ = ["Features", "bags_of", "features_of", "penultimate", "with_first_labels"]
+
+log = logging.getLogger("apportion")
+
+Features = Callable[..., Tensor]  # from a batch, as the net takes it, to (b, …)
+MEAN_MAP = "mean-map"
+FIRST_WEIGHT = 3.0  # epochs
+
+
+def with_first_labels(
+    method: Method, net: nn.Module, instances: Instances, *, seed: int, most: int, resumed: bool
+) -> Method:
+    """Return a method whose first labels are known, if they follow from features.
+
+    They do if its `first` is a function from a batch to features; or if it is "mean-map" and the
+    instances are no rows of a table, which are features themselves: then they are those of the net.
+    Those of a run that is resumed are in its state, and computed no more.
+    """
+    if not isinstance(method, FPL):
+        return method
+    first, kind = method.first, kind_of_instances(instances.bags)
+    named = isinstance(first, str) and first in LINEAR_FITS and kind != "table"
+    if named and first != MEAN_MAP:
+        other = ", which takes features of the net, or a function from a batch to features."
+        raise ConfigError(
+            f"first is {first!r}, which is for rows of a table, but the instances are {kind}.",
+            ("Pass ", Option("first", repr(MEAN_MAP), MEAN_MAP), other),
+        )
+    if not (named or callable(first)):
+        return method
+    weight = FIRST_WEIGHT if method.first_weight is None else method.first_weight
+    if resumed:
+        return replace(method, first="random", first_weight=weight)
+    if callable(first):
+        found = features_of(first, first, instances, most)
+    else:
+        with penultimate(net, instances) as features:
+            found = features_of(features, net, instances, most)
+    start = fit_features(bags_of(found, instances), seed=seed)
+    log.info("First labels follow from %d features of each of %d rows.", found.shape[1], len(found))
+    return replace(method, first=start.labels, first_weight=weight)
+
+
+@contextmanager
+def penultimate(net: nn.Module, instances: Instances) -> Iterator[Features]:
+    """Yield a function that passes a batch through a net, and returns what its last layer gets."""
+    called: list[tuple[nn.Linear, Tensor]] = []
+
+    def note(layer: Any, _: Any, output: Tensor) -> None:
+        called.append((layer, output))
+
+    layers = [module for module in net.modules() if isinstance(module, nn.Linear)]
+    hooks = [layer.register_forward_hook(note) for layer in layers]
+    try:
+        logits = _first_batch(net, net, instances)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    last = [layer for layer, output in called if output.shape == logits.shape]
+    if not last:
+        raise ConfigError(
+            f"{type(net).__name__} has no nn.Linear that returns its {instances.bags.n_classes} "
+            "logits, and so no features that are known to be such.",
+            "Pass a function from a batch to features instead: FPL(first=net.backbone), for "
+            "example; or random first labels.",
+        )
+    kept: list[Tensor] = []
+    hook = last[-1].register_forward_pre_hook(lambda _, given: kept.append(given[0]))
+
+    def features(*x: Tensor) -> Tensor:
+        kept.clear()
+        net(*x)
+        return kept[-1]
+
+    try:
+        yield features
+    finally:
+        hook.remove()
+
+
+@torch.no_grad()
+def features_of(features: Features, owner: Any, instances: Instances, most: int) -> NDArray[Any]:
+    """Return features (U, D) of the distinct rows, in the order of `Instances.distinct`.
+
+    Parameters
+    ----------
+    features : callable
+        From a batch, called as ``features(*x)``, to a tensor (b, …), which is made flat.
+    owner : nn.Module or callable
+        Put in evaluation mode meanwhile, if it is a module.
+    most : int
+        Rows per pass.
+    """
+    rows = instances.distinct
+    found, spans = np.empty((0, 0), np.float32), cut(len(rows), most)
+    if isinstance(features, nn.Module):
+        features.to(instances.device)
+    with evaluating(owner if isinstance(owner, nn.Module) else nn.Module()):
+        for (first, end), x in zip(spans, instances.feed.batches(rows, spans), strict=True):
+            given: Any = _called(features, x)
+            if not isinstance(given, Tensor) or len(given) != end - first or given.is_complex():
+                what = f"shape {tuple(given.shape)}" if isinstance(given, Tensor) else type(given)
+                raise DataError(
+                    f"the features of {end - first} rows are of {what}.",
+                    "Return a tensor with one row of features per row of the batch.",
+                )
+            flat = given.float().reshape(end - first, -1)
+            if not first:
+                found = np.empty((len(rows), flat.shape[1]), np.float32)
+            found[first:end] = flat.cpu().numpy()
+    return found
+
+
+def bags_of(features: NDArray[Any], instances: Instances) -> Bags:
+    """Return the bags of instances with features of their distinct rows for x."""
+    place = instances.inverse.cpu().numpy()
+    return replace(instances.bags, x=features, index=place, columns=None)
+
+
+@torch.no_grad()
+def _first_batch(features: Features, net: nn.Module, instances: Instances) -> Tensor:
+    rows = instances.distinct[:2]
+    (x,) = instances.feed.batches(rows, [(0, len(rows))])
+    with evaluating(net):
+        return _called(features, x)
+
+
+def _called(features: Features, x: Parts) -> Tensor:
+    try:
+        return features(*x)
+    except (RuntimeError, TypeError, ValueError, IndexError) as error:
+        took = ", ".join(f"{tuple(part.shape)} {str(part.dtype)[6:]}" for part in x)
+        raise ConfigError(
+            f"no features can be computed of a batch of {took}: {error}",
+            "They must be computed from instances as they are stored: "
+            "apportion.nets.normalized.Normalized turns integers into floating-point numbers.",
+        ) from error

@@ -1,0 +1,96 @@
+"""A network that stays as it is, below a linear layer that is learned from proportions: seconds."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+
+from apportion.bags.bags import Bags
+from apportion.engine.batches import Instances, place
+from apportion.engine.device import device_for
+from apportion.labels.linear import Linear
+from apportion.labels.start import fit_features
+from apportion.metrics import accuracy, bag_means, proportion_error
+from apportion.nets.build import move_to
+from apportion.training.checks import check_sets, warn_of_bags
+from apportion.training.features import bags_of, features_of
+from apportion.training.history import History
+
+__all__ = ["Frozen", "fit_frozen"]
+
+ROWS_PER_PASS = 1024
+
+
+class Frozen(NamedTuple):
+    """The result of a training."""
+
+    net: nn.Sequential  # the backbone, nn.Flatten and nn.Linear
+    history: History  # of one record
+
+
+def fit_frozen(
+    backbone: nn.Module,
+    train: Bags,
+    valid: Bags | None = None,
+    *,
+    seed: int = 0,
+    device: str = "auto",
+) -> Frozen:
+    """Learn a linear layer on what a network returns, by `apportion.labels.start.fit_features`.
+
+    Parameters
+    ----------
+    backbone : nn.Module
+        Maps a batch, called as ``backbone(*x)``, to features (b, …). Its weights stay as they are;
+        it becomes a part of the net that is returned.
+    valid : Bags, optional
+        Only reported.
+
+    Examples
+    --------
+    >>> truth = np.arange(60) % 2
+    >>> x = np.random.default_rng(0).normal(size=(60, 3)) + 3 * truth[:, None]
+    >>> bags = Bags.from_rows(x, np.arange(60) * (1 + truth) // 20, truth=truth)
+    >>> found = fit_frozen(nn.Linear(3, 8), bags, device="cpu")
+    >>> found.history["label_accuracy"][0] > 0.9
+    True
+    """
+    check_sets(train, valid, None)
+    warn_of_bags(train)
+    began, there = time.perf_counter(), device_for(device)
+    move_to(there, backbone)
+    placed = place((train, valid, None), there)
+    features = [_features(backbone, instances) for instances in placed if instances is not None]
+    start = fit_features(features[0], seed=seed)
+    record: dict[str, Any] = {"epoch": 1}
+    sets = (("", train), *([] if valid is None else [("valid_", valid)]))
+    for (name, bags), own in zip(sets, features, strict=True):
+        confidence = start.linear.confidence(own.x)[own.index]
+        predicted = bag_means(confidence, bags.offsets)
+        known = {"": "proportion_error"}.get(name, f"{name}error")
+        record[known] = proportion_error(bags.proportions, predicted)
+        if bags.truth is not None:
+            guessed = confidence.argmax(axis=1) if name else start.labels
+            record[f"{name or 'label_'}accuracy"] = accuracy(guessed, bags.truth)
+    record["seconds"] = {"train": round(time.perf_counter() - began, 4)}
+    net = nn.Sequential(backbone, nn.Flatten(), _layer(start.linear)).to(there).eval()
+    return Frozen(net, History([record], labels=start.labels))
+
+
+def _features(backbone: nn.Module, instances: Instances) -> Bags:
+    return bags_of(features_of(backbone, backbone, instances, ROWS_PER_PASS), instances)
+
+
+def _layer(linear: Linear) -> nn.Linear:
+    """Return a linear model of standardised features as a layer of features as they are."""
+    weights = linear.weights / linear.encoding.std[:, None].astype(np.float64)
+    bias = linear.bias - linear.encoding.mean.astype(np.float64) @ weights
+    layer = nn.Linear(weights.shape[0], weights.shape[1], device="cpu")
+    with torch.no_grad():
+        layer.weight.copy_(torch.from_numpy(weights.T.copy()))
+        layer.bias.copy_(torch.from_numpy(bias))
+    return layer

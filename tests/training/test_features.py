@@ -1,0 +1,213 @@
+"""Features of nets, and the first labels that `fit` takes from them."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from apportion.bags.bags import Bags
+from apportion.config import TrainConfig
+from apportion.engine.batches import place
+from apportion.errors import ConfigError, DataError
+from apportion.labels.start import fit_features
+from apportion.methods.pseudo_labels import FPL
+from apportion.nets.build import build_net
+from apportion.training import features as module
+from apportion.training.features import bags_of, features_of, penultimate
+from apportion.training.fit import fit
+from tests.training.interrupted_runs import Interrupted, outcome, same_outcome, stop_after
+
+CPU = torch.device("cpu")
+CONFIG = TrainConfig(epochs=3, batch_size=32, device="cpu", threads=1)
+
+
+def image_bags(n_bags=12, size=20, shape=(1, 6, 6), seed=0):
+    """Images that are brighter in one corner, one for each of three classes."""
+    rng = np.random.default_rng(seed)
+    p = rng.dirichlet(np.ones(3), n_bags)
+    truth = np.concatenate([rng.choice(3, size, p=own) for own in p])
+    x = rng.normal(size=(len(truth), *shape)).astype(np.float32)
+    for c, corner in enumerate([np.s_[..., :3], np.s_[..., 3:], np.s_[..., 2:4]]):
+        x[truth == c] += np.where(np.isin(np.arange(6), np.arange(6)[corner]), 2, 0)
+    return Bags.from_rows(x, np.repeat(np.arange(n_bags), size), truth=truth, classes=range(3))
+
+
+BAGS = image_bags()
+
+
+class OwnNet(nn.Module):
+    """Its last layer was declared first, and what it returns is no longer that layer's tensor."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(8, 3)
+        self.body = nn.Sequential(nn.Flatten(), nn.Linear(36, 8), nn.BatchNorm1d(8), nn.ReLU())
+        self.drop = nn.Dropout(0.5)
+
+    def forward(self, x):
+        return self.head(self.drop(self.body(x))) / 2
+
+
+def own_net():
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        return OwnNet()
+
+
+def placed(bags):
+    return place((bags, None, None), CPU)[0]
+
+
+def found_by(net, bags, most=7):
+    with penultimate(net, placed(bags)) as features:
+        return features_of(features, net, placed(bags), most)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "width"),
+    [("mlp", (1, 6, 6), 256), ("resnet18", (1, 6, 6), 512), ("conv1d", (2, 6), 512)],
+)
+def test_the_last_layer_makes_the_logits_of_the_nets_of_this_library(name, shape, width):
+    bags = image_bags(n_bags=3, size=5, shape=shape)
+    net: Any = build_net(name, bags, seed=0)
+    found = found_by(net, bags)
+    assert found.shape == (15, width)
+    layer = [m for m in net.modules() if isinstance(m, nn.Linear)][-1]
+    with torch.no_grad():
+        logits = net.eval()(torch.from_numpy(bags.x))
+        torch.testing.assert_close(layer(torch.from_numpy(found)), logits, atol=1e-5, rtol=1e-4)
+
+
+def test_features_of_padded_signals_and_of_rows_with_categories():
+    rng = np.random.default_rng(0)
+    frames, lengths = rng.normal(size=(12, 2, 9)).astype(np.float32), np.arange(1, 13) % 9 + 1
+    ids = np.arange(12) // 4
+    signals = Bags.from_rows((frames, lengths), ids, truth=ids)
+    assert found_by(build_net("conv1d", signals), signals).shape == (12, 512)
+    rows = Bags.from_rows((frames[:, 0], rng.integers(4, size=(12, 2))), ids, truth=ids)
+    assert found_by(build_net("mlp", rows, skip=True, hidden=[5]), rows).shape == (12, 5)
+
+
+def test_a_net_of_ones_own_is_asked_in_evaluation_mode_and_left_as_it_was():
+    net = own_net().train()
+    net.drop.eval()
+    modes = [m.training for m in net.modules()]
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    found = found_by(net, BAGS)
+    assert [m.training for m in net.modules()] == modes
+    assert all(value.equal(before[name]) for name, value in net.state_dict().items())
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in net.modules())
+    with torch.no_grad():
+        wanted = net.eval().body(torch.from_numpy(BAGS.x)).numpy()
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_each_distinct_row_is_computed_once():
+    seen: list[int] = []
+
+    def features(x):
+        seen.append(len(x))
+        return x.flatten(1)
+
+    members = [[0, 1, 5], [5, 1, 7], [9, 0, 2]]
+    bags = Bags.from_members(BAGS.x, members, truth=BAGS.truth, classes=range(3))
+    instances = placed(bags)
+    found = features_of(features, features, instances, 4)
+    assert seen == [4, 2]
+    of_bags = bags_of(found, instances)
+    wanted = BAGS.x[[0, 1, 5, 5, 1, 7, 9, 0, 2]].reshape(9, -1)
+    assert (of_bags.x[of_bags.index] == wanted).all()
+
+
+class ConvHead(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.convolution = nn.Conv2d(1, 3, 6)
+
+    def forward(self, x):
+        return self.convolution(x).flatten(1)
+
+
+def test_a_net_without_such_a_layer_is_refused_with_the_remedy_and_the_remedy_works():
+    with pytest.raises(ConfigError, match=r"(?s)ConvHead has no nn.Linear.*3 logits.*first="):
+        fit(ConvHead(), BAGS, method=FPL(first="mean-map"), config=CONFIG)
+    history = fit(ConvHead(), BAGS, method=FPL(first=nn.Flatten()), config=CONFIG)
+    assert history["label_accuracy"][0] > 0.8
+
+
+def test_first_labels_are_those_that_the_features_of_the_untrained_net_lead_to(monkeypatch):
+    started = []
+
+    def start(self, bags, **about):
+        started.append(self)
+        return original(self, bags, **about)
+
+    original = FPL.start
+    monkeypatch.setattr(FPL, "start", start)
+    net = own_net()
+    wanted = fit_features(bags_of(found_by(net, BAGS), placed(BAGS)), seed=CONFIG.seed)
+    history = fit(net, BAGS, method=FPL(first="mean-map"), config=CONFIG)
+    assert started[0].first.tolist() == wanted.labels.tolist()
+    assert started[0].first_weight == module.FIRST_WEIGHT
+    assert (wanted.labels == BAGS.truth).mean() > 0.6
+    random = fit(own_net(), BAGS, method=FPL(), config=CONFIG)
+    assert history["label_accuracy"][0] > random["label_accuracy"][0] + 0.2
+
+
+def test_the_weight_of_first_labels_is_the_callers_if_given():
+    about: Any = {"seed": 0, "most": 64, "resumed": False}
+    for given in (0, 7.5):
+        method = FPL(first="mean-map", first_weight=given)
+        found: Any = module.with_first_labels(method, own_net(), placed(BAGS), **about)
+        assert found.first_weight == given
+
+
+def test_on_rows_of_a_table_mean_map_is_of_the_rows():
+    table = BAGS.with_rows(BAGS.x.reshape(len(BAGS.x), -1))
+    method = FPL(first="mean-map")
+    about: Any = {"seed": 0, "most": 64, "resumed": False}
+    assert module.with_first_labels(method, own_net(), placed(table), **about) is method
+
+
+@pytest.mark.parametrize("first", ["linear", "ridge"])
+def test_other_linear_models_of_images_are_refused(first):
+    with pytest.raises(ConfigError, match=rf"(?s)first is '{first}'.*images.*first='mean-map'"):
+        fit(own_net(), BAGS, method=FPL(first=first), config=CONFIG)
+
+
+@pytest.mark.parametrize(
+    ("features", "kind", "words"),
+    [
+        (lambda x: x[:1], DataError, r"features of 64 rows are of shape \(1, 1, 6, 6\)"),
+        (lambda x: [x], DataError, "features of 64 rows are of .*list"),
+        (nn.Linear(5, 2), ConfigError, r"(?s)a batch of \(64, 1, 6, 6\) float32.*Normalized"),
+        (lambda x: x * np.nan, DataError, "x is nan in row 0"),
+    ],
+)
+def test_what_is_no_features_is_refused(features, kind, words):
+    config = TrainConfig(epochs=1, batch_size=32, device="cpu", threads=1, instances_per_pass=64)
+    with pytest.raises(kind, match=words):
+        fit(own_net(), BAGS, method=FPL(first=features), config=config)
+
+
+@pytest.mark.parametrize("first", ["mean-map", nn.Sequential(nn.Flatten(), nn.Identity())])
+def test_a_run_goes_on_bit_by_bit_without_features_of_the_net(tmp_path, monkeypatch, first):
+    about: Any = {"method": FPL(first=first), "config": CONFIG}
+    whole = fit(own_net(), BAGS, **about, run=tmp_path / "whole")
+    parts = tmp_path / "parts"
+    with pytest.raises(Interrupted):
+        fit(own_net(), BAGS, **about, run=parts, on_epoch=stop_after(2))
+    monkeypatch.setattr(module, "features_of", None)  # which would fail if it were called
+    resumed = fit(own_net(), BAGS, **about, run=parts)
+    assert same_outcome(outcome(tmp_path / "whole", whole), outcome(parts, resumed))
+
+
+def test_only_training_rows_are_looked_at():
+    """Other rows, of NaN here, would be refused."""
+    x = BAGS.x.copy()
+    rows = BAGS.index[: BAGS.offsets[6]]
+    x[np.setdiff1d(np.arange(len(x)), rows)] = np.nan
+    history = fit(own_net(), BAGS.with_rows(x)[:6], method=FPL(first="mean-map"), config=CONFIG)
+    assert len(history.records) == 3

@@ -1,0 +1,50 @@
+"""A linear layer on a frozen net."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from apportion.errors import BagError
+from apportion.training.frozen import fit_frozen
+from tests.training.test_features import BAGS, image_bags
+
+
+def backbone():
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Conv2d(1, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Dropout(0.5))
+
+
+def test_only_a_linear_layer_is_learned_and_it_tells_new_images_apart():
+    net = backbone()
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    fresh = image_bags(seed=1)
+    found = fit_frozen(net, BAGS, fresh, device="cpu")
+    assert all(value.equal(before[name]) for name, value in found.net[0].state_dict().items())
+    (record,) = found.history.records
+    assert record["label_accuracy"] > 0.9
+    assert (found.history.labels == BAGS.truth).mean() == record["label_accuracy"]
+    with torch.no_grad():
+        confidence = found.net(torch.from_numpy(fresh.x[fresh.index])).softmax(dim=1).numpy()
+    right = (confidence.argmax(axis=1) == fresh.truth).mean()
+    assert right == pytest.approx(record["valid_accuracy"])
+    assert right > 0.85
+    means = np.stack([c.mean(axis=0) for c in np.split(confidence, fresh.offsets[1:-1])])
+    missed = 0.5 * np.abs(means - fresh.proportions).sum(axis=1).mean()
+    assert missed == pytest.approx(record["valid_error"], abs=1e-5)
+
+
+def test_truth_and_other_bags_decide_nothing():
+    found = fit_frozen(backbone(), BAGS, image_bags(seed=1), device="cpu")
+    blind = fit_frozen(backbone(), BAGS.without_truth(), device="cpu")
+    ours, theirs = found.net.state_dict(), blind.net.state_dict()
+    assert all(value.equal(theirs[name]) for name, value in ours.items())
+    assert "label_accuracy" not in blind.history
+
+
+def test_bags_of_other_classes_are_refused():
+    other = image_bags(seed=1)
+    other = type(other).from_rows(other.x, other.index, classes=range(4), truth=other.truth)
+    with pytest.raises(BagError, match="the validation bags have the classes"):
+        fit_frozen(backbone(), BAGS, other, device="cpu")
