@@ -58,8 +58,8 @@ class BagKFold:
     >>> ids = ["b", "a", "a", "c", "b", "d"]
     >>> for train, test in BagKFold(2).split(np.zeros(6), groups=ids):
     ...     print([ids[i] for i in test])
-    ['a', 'a', 'd']
     ['b', 'c', 'b']
+    ['a', 'a', 'd']
     """
 
     def __init__(self, n_splits: int = 5, *, random_state: Any = 0) -> None:
