@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from apportion.bags.bags import Bags
 from apportion.engine.batches import Instances
-from apportion.engine.feed import Parts
+from apportion.engine.copies import Parts
 from apportion.engine.inference import cut, evaluating
 from apportion.errors import ConfigError, DataError, Option
 from apportion.labels.linear import LINEAR_FITS
