@@ -17,7 +17,7 @@ from tests.cli.wards_on_disk import run
 
 def test_demo_prints_a_table_and_no_log(monkeypatch, caplog, tmp_path):
     monkeypatch.setattr(demo, "trial", lambda method, seed, **options: demo.Trial(0.5, 1.0))
-    monkeypatch.setattr(build, "write_report", lambda runs, out: out)
+    monkeypatch.setattr(build, "write_report", lambda runs, out, **shown: out)
     result = run("demo", "--seeds", "2", "--out", str(tmp_path / "demo"))
     assert result.exit_code == 0
     assert all(method in result.stdout for method in SHOWN)
@@ -32,7 +32,7 @@ def test_table_shows_means_and_ranges(monkeypatch, tmp_path):
         return Trial(accuracies.get(method, [0.25, 0.25])[seed], seconds=1.5)
 
     monkeypatch.setattr(demo, "trial", fake)
-    monkeypatch.setattr(build, "write_report", lambda runs, out: out)
+    monkeypatch.setattr(build, "write_report", lambda runs, out, **shown: out)
     console = Console(width=100, record=True, file=io.StringIO())
     show(console, tmp_path, seeds=2)
     text = console.export_text()

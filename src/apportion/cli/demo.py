@@ -117,7 +117,8 @@ def show(console: Console, out: Path, seeds: int = 3) -> None:
         "10 bags of 128 digits, of which only the proportions of the ten classes are known; "
         f"100 epochs; {draws} of test digits, bags and network. {verdict(found)}"
     )
-    report = write_report([out / method for method in REPORTED], Run(out).report)
+    runs, digits = zip(*((out / m, found[m][0].bags) for m in REPORTED), strict=True)
+    report = write_report(runs, Run(out).report, instances=digits)  # which are public
     console.print(
         f"\n{' and '.join(REPORTED)} of the first draw side by side, with pictures: open\n"
         f"  {report.resolve().as_uri()}",

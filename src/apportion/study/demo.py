@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from os import PathLike
 
 import numpy as np
@@ -33,6 +33,7 @@ class Trial:
 
     accuracy: float  # on the test digits, of the last epoch
     seconds: float
+    bags: Mapping[str, Bags] = field(default_factory=dict)  # that it was trained and tested on
 
 
 def trial(
@@ -71,7 +72,8 @@ def trial(
     began = time.perf_counter()
     net = build_net("mlp", train, seed=seed)
     history = fit(net, train, test=test, method=method, config=config, run=run)
-    return Trial(history["test_accuracy"][-1], time.perf_counter() - began)
+    took = time.perf_counter() - began
+    return Trial(history["test_accuracy"][-1], took, {"train": train, "test": test})
 
 
 def verdict(found: Mapping[str, Sequence[Trial]]) -> str:
