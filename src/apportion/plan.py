@@ -208,7 +208,8 @@ def default_method(kind: str, given: Collection[str]) -> Choice:
         return Choice(AUTO, "the default for tables")
     asks = "" if for_one in ([], ["net"]) else f", which {' and '.join(for_one)} ask"
     asks += "" if not asks else "s for" if len(for_one) == 1 else " for"
-    return Choice(ONE_NET, f"the default of a single net on a table{asks}")
+    rows = {"table": "a table", SPARSE: "sparse rows"}.get(kind, "rows of a Dataset")
+    return Choice(ONE_NET, f"the default of a single net on {rows}{asks}")
 
 
 def held_out_share(n_bags: int, asked: float | None = None, *, needed_by: str = "") -> Choice:

@@ -189,11 +189,12 @@ def test_all_callbacks_are_called_and_any_may_end():
 
         return call
 
-    ask = callback_of([answering(None), answering(True), answering(1)])
+    ask = callback_of([answering(None), answering(np.True_), answering(False)])
     assert ask is not None
     assert ask({"epoch": 1}, "net") is True
     assert called == [({"epoch": 1}, "net")] * 3
-    assert callback_of(lambda record, net: 1)({}, None) is False  # type: ignore[misc]
+    with pytest.raises(ConfigError, match=r"a callback must return True.*got 1"):
+        callback_of(answering(1))({}, None)  # type: ignore[misc]
     assert callback_of(None) is None
 
 
@@ -203,14 +204,24 @@ def test_all_callbacks_are_called_and_any_may_end():
         ({"epochs": 3}, 3, "Normalized"),
         ({"method": "ridge"}, 1, "Normalized"),
         ({"model": LogisticRegression(), "epochs": 2}, 2, "NoneType"),
+        ({"method": "mean-map", "model": nn.Linear(3, 4)}, 1, "Sequential"),
     ],
-    ids=["net", "linear", "learner"],
+    ids=["net", "linear", "learner", "frozen"],
 )
 def test_callbacks_see_every_record(options, n, nets):
     seen = []
     fitted(**options, callbacks=lambda record, net: seen.append((record, type(net).__name__)))
     assert [record["epoch"] for record, _ in seen] == list(range(1, n + 1))
     assert {name for _, name in seen} == {nets}
+
+
+def test_a_callback_ends_the_training_of_a_net(tmp_path):
+    options = {"epochs": 5, "run": tmp_path / "a"}
+    found = fitted(**options, callbacks=[lambda record, net: record["epoch"] == 2])
+    assert len(found.history_.records) == 2
+    assert found.history_.ended == "on_epoch"
+    again = fitted(**options)  # a run that has ended stays as it is
+    np.testing.assert_array_equal(again.predict_proba(X), found.predict_proba(X))
 
 
 def test_a_training_that_cannot_be_ended_says_so_once(caplog):

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy.sparse import csr_array
 from torch import nn
 
 from apportion.bags.bags import Bags
@@ -162,6 +163,15 @@ def test_the_weight_of_first_labels_is_the_callers_if_given():
         method = FPL(first="mean-map", first_weight=given)
         found: Any = module.with_first_labels(method, own_net(), placed(BAGS), **about)
         assert found.first_weight == given
+
+
+def test_on_sparse_rows_linear_models_are_of_the_rows():
+    truth = np.arange(60) % 2
+    x = csr_array(np.random.default_rng(0).random((60, 4)) * truth[:, None])
+    bags = Bags.from_rows(x, np.arange(60) * (1 + truth) // 20, truth=truth)
+    about: Any = {"seed": 0, "most": 64, "resumed": False}
+    for method in (FPL(first="linear"), FPL(first="mean-map")):
+        assert module.with_first_labels(method, nn.Linear(4, 2), placed(bags), **about) is method
 
 
 def test_on_rows_of_a_table_mean_map_is_of_the_rows():

@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch import nn
 
+from apportion.bags.items import Items
 from apportion.errors import BagError
 from apportion.training.frozen import fit_frozen
 from tests.training.test_features import BAGS, image_bags
@@ -48,3 +49,13 @@ def test_bags_of_other_classes_are_refused():
     other = type(other).from_rows(other.x, other.index, classes=range(4), truth=other.truth)
     with pytest.raises(BagError, match="the validation bags have the classes"):
         fit_frozen(backbone(), BAGS, other, device="cpu")
+
+
+def test_instances_of_several_parts_are_refused():
+    x = np.random.default_rng(0).normal(size=(BAGS.n_rows, 3))
+    several = BAGS.with_rows((x, x))
+    with pytest.raises(BagError, match="would take 2 parts of each instance"):
+        fit_frozen(nn.Bilinear(3, 3, 4), several, device="cpu")
+    named = BAGS.with_rows(Items([{"a": row, "b": row} for row in x]))
+    with pytest.raises(BagError, match="2 parts named a, b"):
+        fit_frozen(nn.Bilinear(3, 3, 4), named, device="cpu")

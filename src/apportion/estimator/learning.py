@@ -155,9 +155,9 @@ def train(
     estimator: Any, method: Choice, bags: Bags, valid: Bags | None, seed: int
 ) -> tuple[Model, History]:
     """Train what the settings of an estimator ask for."""
-    if _is_frozen(estimator.model, method.value):
-        return _train_frozen(estimator, bags, valid, seed)
     called = _without_end(callback_of(estimator.callbacks))
+    if _is_frozen(estimator.model, method.value):
+        return _train_frozen(estimator, bags, valid, seed, called)
     if method.value not in TABLE_METHODS:
         return _train_learner(estimator, _targets(method), bags, valid, seed, called)
     options = {"seed": seed, "device": estimator.device, "progress": estimator.verbose}
@@ -236,11 +236,14 @@ def _is_frozen(model: Any, method: Any) -> bool:
 
 
 def _train_frozen(
-    estimator: Any, bags: Bags, valid: Bags | None, seed: int
+    estimator: Any, bags: Bags, valid: Bags | None, seed: int, called: Any
 ) -> tuple[Model, History]:
     backbone, device = copy.deepcopy(estimator.model), estimator.device
-    net, history = fit_frozen(backbone, bags, valid, seed=seed, device=device)
+    options = {"seed": seed, "device": device, "threads": train_options(estimator).get("threads")}
+    net, history = fit_frozen(backbone, bags, valid, **options)
     log.info("%s", readable(history.records[-1], 1, "round"))
+    if called is not None:
+        called(copy.deepcopy(history.records[-1]), net)
     return Model.trained_on(bags, net, epoch=1, device=device), history
 
 

@@ -17,6 +17,7 @@ from apportion.nets.augment import check_augmentations
 from apportion.nets.build import NETS
 from apportion.nets.recipe import check_name, check_options, options_of
 from apportion.plan import OF_EVERY_METHOD
+from apportion.training.checks import is_end
 
 __all__ = ["NAMED", "callback_of", "check_net_options", "functions_of", "has_eta", "ignored",
            "is_own_net", "options_given", "said_to_be_ignored", "train_options"]  # fmt: skip
@@ -138,7 +139,8 @@ def callback_of(callbacks: Any) -> Callable[[dict[str, Any], Any], bool] | None:
         raise must_be("callbacks", "functions of a record and a net", callbacks)
 
     def call_all(record: dict[str, Any], net: Any) -> bool:
-        answers = [each(record, net) for each in several]  # all are called, whatever one returns
-        return any(answer is True for answer in answers)
+        # All are called, and their answers checked, whatever one returns.
+        ends = [is_end(each(record, net), "a callback") for each in several]
+        return any(ends)
 
     return call_all

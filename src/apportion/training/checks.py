@@ -72,13 +72,13 @@ def check_functions(optimizer: Any, scheduler: Any, augment: Any, on_epoch: Any)
             )
 
 
-def is_end(answer: Any) -> bool:
-    """Tell whether an answer of `on_epoch` ends the training."""
+def is_end(answer: Any, name: str = "on_epoch") -> bool:
+    """Tell whether an answer of `on_epoch`, or of a function of another name, ends the training."""
     single = isinstance(answer, Tensor) and answer.dtype is torch.bool and answer.numel() == 1
     if answer is None or single or isinstance(answer, bool | np.bool_):
         return bool(answer)
     raise ConfigError(
-        f"on_epoch must return True to end the training, False or None; got {answer!r:.60}.",
+        f"{name} must return True to end the training, False or None; got {answer!r:.60}.",
         "Return nothing to go on.",
     )
 

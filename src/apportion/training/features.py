@@ -28,7 +28,7 @@ from apportion.labels.linear import LINEAR_FITS
 from apportion.labels.start import fit_features
 from apportion.methods.base import Method
 from apportion.methods.pseudo_labels import FPL
-from apportion.plan import kind_of_instances
+from apportion.plan import SPARSE, kind_of_instances
 
 __all__ = ["Features", "bags_of", "features_of", "penultimate", "with_first_labels"]
 
@@ -51,7 +51,7 @@ def with_first_labels(
     if not isinstance(method, FPL):
         return method
     first, kind = method.first, kind_of_instances(instances.bags)
-    named = isinstance(first, str) and first in LINEAR_FITS and kind != "table"
+    named = isinstance(first, str) and first in LINEAR_FITS and kind not in ("table", SPARSE)
     if named and first != MEAN_MAP:
         other = ", which takes features of the net, or a function from a batch to features."
         raise ConfigError(

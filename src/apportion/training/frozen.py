@@ -10,8 +10,10 @@ import torch
 from torch import nn
 
 from apportion.bags.bags import Bags
+from apportion.bags.items import Items
 from apportion.engine.batches import Instances, place
-from apportion.engine.device import device_for
+from apportion.engine.device import device_for, own_threads
+from apportion.errors import BagError, count, listing
 from apportion.labels.linear import Linear
 from apportion.labels.start import fit_features
 from apportion.metrics import accuracy, bag_means, proportion_error
@@ -39,6 +41,7 @@ def fit_frozen(
     *,
     seed: int = 0,
     device: str = "auto",
+    threads: int | None = None,
 ) -> Frozen:
     """Learn a linear layer on what a network returns, by `apportion.labels.start.fit_features`.
 
@@ -49,6 +52,8 @@ def fit_frozen(
         it becomes a part of the net that is returned.
     valid : Bags, optional
         Only reported.
+    threads : int, optional
+        CPU threads; by default as torch is set.
 
     Examples
     --------
@@ -61,11 +66,13 @@ def fit_frozen(
     """
     check_sets(train, valid, None)
     warn_of_bags(train)
+    _check_one_part(backbone, train)
     began, there = time.perf_counter(), device_for(device)
     move_to(there, backbone)
     placed = place((train, valid, None), there)
-    features = [_features(backbone, instances) for instances in placed if instances is not None]
-    start = fit_features(features[0], seed=seed)
+    with own_threads(threads):
+        features = [_features(backbone, instances) for instances in placed if instances is not None]
+        start = fit_features(features[0], seed=seed)
     record: dict[str, Any] = {"epoch": 1}
     sets = (("", train), *([] if valid is None else [("valid_", valid)]))
     for (name, bags), own in zip(sets, features, strict=True):
@@ -79,6 +86,18 @@ def fit_frozen(
     record["seconds"] = {"train": round(time.perf_counter() - began, 4)}
     net = nn.Sequential(backbone, nn.Flatten(), _layer(start.linear)).to(there).eval()
     return Frozen(net, History([record], labels=start.labels))
+
+
+def _check_one_part(backbone: nn.Module, train: Bags) -> None:
+    """Check that instances are single arrays, which is what nn.Sequential passes on."""
+    names = train.x.names if isinstance(train.x, Items) else None
+    if names or len(train.parts) > 1:
+        what = f"named {listing(names)}" if names else "of each instance"
+        raise BagError(
+            f"{type(backbone).__name__} would take {count(len(train.parts), 'part')} {what}, but a "
+            "linear layer is learned on a network of one.",
+            "Pass instances of one part, for example one array, which the network takes apart.",
+        )
 
 
 def _features(backbone: nn.Module, instances: Instances) -> Bags:

@@ -31,6 +31,7 @@ from apportion.training.features import with_first_labels
 from apportion.training.history import BY_CALLER, BY_EPOCHS, BY_PATIENCE, History
 from apportion.training.job import Job
 from apportion.training.optimizer import Optimization
+from apportion.training.steps import count_steps
 
 log = logging.getLogger("apportion")
 
@@ -139,11 +140,7 @@ class Session:
             return "eager"
         if self.config.step_mode != "auto":
             return self.config.step_mode
-        per_epoch = -(-self.train.n_instances // self.config.batch_size)
-        if self.method.unit == "bags":
-            n_bags, per_step = self.train.n_bags, self.config.bags_per_step
-            per_epoch = min(per_epoch, n_bags) if per_step is None else -(-n_bags // per_step)
-        n_steps = per_epoch * self.config.epochs
+        n_steps = count_steps(self.train, method=self.method, config=self.config)
         return "compiled" if n_steps >= WORTH_COMPILING else "captured"
 
     def begin(self) -> None:
