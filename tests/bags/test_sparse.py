@@ -189,6 +189,16 @@ def test_a_model_of_a_dense_table_predicts_sparse_rows():
     np.testing.assert_allclose(clf.predict_proba(X), clf.predict_proba(DENSE), atol=1e-6)
 
 
+def test_entries_of_one_cell_are_summed_and_the_callers_matrix_stays():
+    entries = np.array([1.0, 2.0, 5.0]), np.array([1, 1, 0]), np.array([0, 2, 3])
+    given = sp.csr_matrix(entries, shape=(2, 3))
+    bags = Bags.from_rows(given, ["a", "b"], {"a": [1, 0], "b": [0, 1]})
+    assert bags.x.data.tolist() == [3.0, 5.0]
+    assert given.nnz == 3
+    summed = Bags.from_rows(sp.csr_matrix(given.toarray()), ["a", "b"], truth=[0, 1])
+    assert scale_of(bags.x, np.arange(2)) == scale_of(summed.x, np.arange(2))
+
+
 PEAK = """
 import resource, sys
 import numpy as np, scipy.sparse as sp

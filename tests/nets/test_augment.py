@@ -127,7 +127,7 @@ def test_noise_ends_where_the_type_does():
     for away in (low, 255 - high):  # half stay at the end; had it wrapped they would be far away
         assert 0.4 < (away == 0).float().mean() < 0.6
         assert away.max() < 127
-    large = torch.tensor([[2**40], [2**40 + 10]])
+    large = torch.tensor([[[2**40]], [[2**40 + 10]]])  # of signals: rows may be ids
     assert ((noise(large, generator()) - large).abs() < 10).all()  # float32 knows no such numbers
 
 
@@ -221,3 +221,9 @@ def test_names_come_first_and_then_the_function_gets_all_parts():
 def test_what_a_net_cannot_take_is_refused(own, said):
     with pytest.raises(ConfigError, match=f"augment returned {said}"):
         augmented((torch.zeros(3, 4),), [], generator(), own)
+
+
+def test_noise_leaves_ids_alone():
+    for dtype in (torch.int32, torch.int64):
+        with pytest.raises(ConfigError, match="which may be ids"):
+            noise(torch.arange(12, dtype=dtype).reshape(4, 3), generator())

@@ -192,6 +192,7 @@ def test_other_linear_models_of_images_are_refused(first):
     [
         (lambda x: x[:1], DataError, r"features of 64 rows are of shape \(1, 1, 6, 6\)"),
         (lambda x: [x], DataError, "features of 64 rows are of .*list"),
+        (lambda x: x.sum((1, 2, 3)), DataError, r"features of 64 rows are of shape \(64,\)"),
         (nn.Linear(5, 2), ConfigError, r"(?s)a batch of \(64, 1, 6, 6\) float32.*Normalized"),
         (lambda x: x * np.nan, DataError, "x is nan in row 0"),
     ],

@@ -253,8 +253,23 @@ def test_items_that_are_mappings_are_keyword_arguments_of_the_net(tmp_path):
     with torch.no_grad():
         wanted = net(**whole).softmax(dim=1)
     backwards = [dict(reversed(own.items())) for own in tokens()]
-    for given in (bags, Listed(tokens()), Listed(backwards)):
+    for given in (bags, Listed(tokens()), Listed(backwards), bags_of(Listed(backwards))):
         np.testing.assert_allclose(model.predict_proba(given), wanted, atol=1e-6)
+
+
+def test_an_augmentation_takes_and_returns_parts_by_name():
+    seen = []
+
+    def mirrored(*, input_ids, attention_mask):
+        seen.append((input_ids.max().item(), attention_mask.max().item()))
+        return {"input_ids": input_ids.flip(1), "attention_mask": attention_mask.flip(1)}
+
+    train = bags_of(tokens())
+    fit(Reader(), train, config=CONFIG, augment=mirrored)
+    assert {most for _, most in seen} == {1}
+    assert max(most for most, _ in seen) == 8
+    with pytest.raises(ConfigError, match=r"augment returned a tuple for .*input_ids"):
+        fit(Reader(), train, config=CONFIG, augment=lambda **x: tuple(x.values()))
 
 
 class Listed(Dataset):

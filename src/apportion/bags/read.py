@@ -22,6 +22,7 @@ from apportion.bags.checks import (
 from apportion.bags.items import Items, is_dataset
 from apportion.bags.names import Register
 from apportion.bags.notation import Written, decimal_of, parse_number
+from apportion.bags.sparse import as_rows, is_sparse
 from apportion.errors import BagError, Option, Words, and_more, count, listing
 
 __all__ = [
@@ -68,8 +69,8 @@ class Placed:
 def as_instances(x: Any) -> Any:
     """Return `x` itself if it is an array or a tuple of arrays, and arrays in place of lists."""
     check_unmasked("x", x)
-    if hasattr(x, "tocsr"):
-        return x.tocsr()
+    if is_sparse(x):
+        return as_rows(x)
     if x is None or isinstance(x, Items) or (hasattr(x, "shape") and hasattr(x, "__getitem__")):
         return x
     if is_dataset(x):

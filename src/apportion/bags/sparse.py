@@ -10,7 +10,7 @@ import numpy as np
 from apportion.bags.checks import Ints
 from apportion.errors import DataError
 
-__all__ = ["is_sparse", "rows_at_once", "scale_of"]
+__all__ = ["as_rows", "is_sparse", "rows_at_once", "scale_of"]
 
 NORM = 1000.0  # mean square of the scaled rows: the best penalty is then among those that are tried
 DENSE = 2**26  # bytes of rows that are dense at once, in float32
@@ -19,6 +19,25 @@ DENSE = 2**26  # bytes of rows that are dense at once, in float32
 def is_sparse(x: Any) -> bool:
     """Tell whether something is a sparse matrix or array of scipy, in any format."""
     return hasattr(x, "tocsr")
+
+
+def as_rows(x: Any) -> Any:
+    """Return a sparse matrix in the format of rows, in which each cell has one entry.
+
+    Cells may have several, which are then summed; the caller's matrix stays as it is.
+
+    Examples
+    --------
+    >>> from scipy.sparse import csr_array
+    >>> twice = csr_array((np.array([1.0, 2.0]), np.array([0, 0]), np.array([0, 2])), shape=(1, 1))
+    >>> as_rows(twice).data, twice.nnz
+    (array([3.]), 2)
+    """
+    rows = x.tocsr()
+    if not rows.has_canonical_format:
+        rows = rows.copy()
+        rows.sum_duplicates()
+    return rows
 
 
 def rows_at_once(x: Any, most: int) -> int:

@@ -206,7 +206,7 @@ class Model:
                     f"the bags were encoded by other columns than the model's: {x.columns}.",
                     "Read them with read_table(…, columns=model.columns).",
                 )
-            x = x.parts
+            x = self._items(x.x).parts if isinstance(x.x, Items) else x.parts
         elif is_dataset(x):
             x = Items(x, inputs=self.names).parts
         elif hasattr(x, "columns") or (self.columns is not None and not isinstance(x, tuple)):
@@ -222,6 +222,16 @@ class Model:
                 "Pass instances of the kind that the model was trained on.",
             )
         return parts
+
+    def _items(self, items: Items) -> Items:
+        """Return items with their parts in the order of those that the model was trained on."""
+        if self.names is None and items.names is not None:
+            raise DataError(
+                f"the items have parts by name, {', '.join(items.names)}, but the model was "
+                "trained on parts without names.",
+                "Return a tuple from the Dataset, in the order of training.",
+            )
+        return items if self.names is None else Items(items.dataset, items.evaluate, self.names)
 
     def _encoded(self, x: Any) -> Any:
         from apportion.data.encoding import encode, encode_array

@@ -8,7 +8,7 @@ graph. All random numbers come from the generator, which must live on the device
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -26,7 +26,8 @@ __all__ = [
     "noise",
 ]
 
-Augment = Callable[..., Tensor | Sequence[Tensor]]  # of the parts of a batch, as the net takes them
+# A function of the parts of a batch, as the net takes them.
+Augment = Callable[..., Tensor | Sequence[Tensor] | Mapping[str, Tensor]]
 
 
 def crop(x: Tensor, generator: Generator, *, padding: int = 4) -> Tensor:
@@ -110,6 +111,11 @@ def noise(x: Tensor, generator: Generator, *, std: float = 0.1) -> Tensor:
     tensor([[ 8,  7],
             [89,  7]], dtype=torch.uint8)
     """
+    if x.ndim == 2 and x.dtype in (torch.int32, torch.int64):
+        raise ConfigError(
+            f"noise would change rows of {str(x.dtype)[6:]}, which may be ids.",
+            "Pass numbers as float32, or leave noise out of augment.",
+        )
     wide = x if x.dtype == torch.float64 else x.float()
     axes = (0, *range(2, x.ndim))
     spread = (wide - wide.mean(axes, keepdim=True)).square().mean(axes, keepdim=True).sqrt()
@@ -132,11 +138,13 @@ def augmented(
     names: Sequence[str],
     generator: Generator,
     own: Augment | None = None,
+    parts: Sequence[str] | None = None,
 ) -> tuple[Tensor, ...]:
     """Apply the named augmentations, in that order, to the first part of the instances.
 
     Other parts, for example the lengths of signals, stay as they are. Then a function of the
-    caller's gets all parts, ``own(*x)``, and returns them changed.
+    caller's gets all parts, ``own(*x)``, and returns them changed; or, if `parts` have names,
+    ``own(**x)``, and returns a mapping.
 
     Examples
     --------
@@ -150,12 +158,20 @@ def augmented(
     for name in names:
         first = AUGMENTATIONS[name](first, generator)
     changed = (first, *rest)
-    return changed if own is None else _by(own, changed)
+    return changed if own is None else _by(own, changed, parts)
 
 
-def _by(own: Augment, x: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+def _by(own: Augment, x: tuple[Tensor, ...], names: Sequence[str] | None) -> tuple[Tensor, ...]:
     """Return what a function of the caller's makes of a batch: tensors of as many rows."""
-    found: Any = own(*x)
+    found: Any = own(*x) if names is None else own(**dict(zip(names, x, strict=True)))
+    if names is not None:
+        if not isinstance(found, Mapping) or {*found} != {*names}:
+            returned = list(found) if isinstance(found, Mapping) else f"a {type(found).__name__}"
+            raise ConfigError(
+                f"augment returned {returned} for a batch of the parts {', '.join(names)}.",
+                "It must return a mapping with the same names, as the net takes them.",
+            )
+        found = tuple(found[name] for name in names)
     parts = (found,) if isinstance(found, Tensor) else found
     rows = len(x[0])
     if not isinstance(parts, tuple | list) or not all(isinstance(p, Tensor) for p in parts):

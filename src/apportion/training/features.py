@@ -130,7 +130,8 @@ def features_of(features: Features, owner: Any, instances: Instances, most: int)
     with evaluating(owner if isinstance(owner, nn.Module) else nn.Module()):
         for (first, end), x in zip(spans, instances.feed.batches(rows, spans), strict=True):
             given: Any = _called(features, x)
-            if not isinstance(given, Tensor) or len(given) != end - first or given.is_complex():
+            is_tensor = isinstance(given, Tensor) and given.ndim > 1 and not given.is_complex()
+            if not is_tensor or len(given) != end - first:
                 what = f"shape {tuple(given.shape)}" if isinstance(given, Tensor) else type(given)
                 raise DataError(
                     f"the features of {end - first} rows are of {what}.",

@@ -96,9 +96,10 @@ def fit(
         be); `ReduceLROnPlateau` takes one after each epoch, by the validation error. By default
         the learning rate follows the configuration.
     augment : callable, optional
-        A function that changes training batches at random: called as the net is, ``augment(*x)``,
-        on the device, after the augmentations of the configuration. It returns what the net takes
-        then. It must draw from torch's generators, which are seeded anew for every epoch.
+        A function that changes training batches at random: called as the net is, ``augment(*x)``
+        or, of items that are mappings, ``augment(**x)``, on the device, after the augmentations of
+        the configuration. It returns what the net takes then. It must draw from torch's
+        generators, which are seeded anew for every epoch.
     progress : bool, optional
         Whether to show a progress bar; by default on a terminal. The logger "apportion" also
         gets one line per epoch: ``logging.basicConfig(level="INFO")`` shows it.

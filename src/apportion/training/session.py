@@ -126,7 +126,8 @@ class Session:
             torch.cuda.current_stream(self.device).synchronize()
 
     def _augmented(self, x: Parts, generator: torch.Generator) -> Parts:
-        return augmented(x, self.config.augment, generator, self.augment)
+        names = self.config.augment
+        return augmented(x, names, generator, self.augment, self.on_train.feed.names)
 
     def _mode(self) -> Mode:
         if self.device.type == "cpu":
