@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import random
+import signal
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from torch.utils.data import Dataset
 
 from apportion.bags.items import Draw, Items
 from apportion.engine.items import Itemwise, taken_by_name
-from apportion.errors import DataError
+from apportion.errors import DataError, RunError
 
 CPU = torch.device("cpu")
 ROWS = np.array([5, 0, 7, 7, 3, 1, 2])
@@ -115,6 +116,35 @@ def test_ragged_items_are_named_whoever_reads_them(workers):
     with pytest.raises(DataError, match=problem):
         read(feed)
     feed.close()
+
+
+class Fragile(Noisy):
+    """Items of which one cannot be read: by an error, or by a process that is killed."""
+
+    def __init__(self, how: str) -> None:
+        self.how, self.reader = how, os.getpid()
+
+    def __getitem__(self, row: int) -> Any:
+        if row == 3 and self.how == "error":
+            raise OSError("no such file")
+        if row == 3 and os.getpid() != self.reader:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().__getitem__(row)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_item_that_cannot_be_read_is_named(workers):
+    feed = Itemwise(Items(Fragile("error")), CPU, workers=workers)
+    with pytest.raises(OSError, match="no such file") as caught:
+        read(feed)
+    feed.close()
+    told = str(caught.value) + "".join(getattr(caught.value, "__notes__", ()))
+    assert "item 3 of the Dataset" in told
+
+
+def test_a_worker_that_is_killed_is_told_with_the_remedy(two_workers):
+    with pytest.raises(RunError, match=r"(?s)ended from outside.*last checkpoint.*Fewer workers"):
+        read(two_workers(Fragile("kill")))
 
 
 def test_reading_draws_nothing_from_the_run(two_workers):

@@ -94,7 +94,12 @@ class Items:
             for number, row in enumerate(rows.tolist()):
                 if number < len(seeds):
                     seed_generators(seeds[number])
-                read.append(self._taken(row, dataset[row], names))
+                try:
+                    item = dataset[row]
+                except Exception as error:
+                    error.add_note(f"It was raised by item {row} of the Dataset.")
+                    raise
+                read.append(self._taken(row, item, names))
         return read
 
     def truth(self) -> list[Any]:

@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, Dataset, default_collate
 from apportion.bags.items import Draw, Items, stacked
 from apportion.engine.copies import Copies, Parts
 from apportion.engine.generators import OwnGenerators
-from apportion.errors import ApportionError
+from apportion.errors import ApportionError, RunError
 
 __all__ = ["Itemwise", "taken_by_name"]
 
@@ -104,12 +104,25 @@ class _Workers:
         try:
             self.iterator = iter(self.loader)
             for _ in requests:
-                parts = next(self.iterator)
+                parts = self._next()
                 if isinstance(parts, ApportionError):
                     raise parts
                 yield parts
         finally:
             self.busy = False
+
+    def _next(self) -> Any:
+        try:
+            return next(self.iterator)
+        except RuntimeError as error:
+            if "exited unexpectedly" not in str(error):
+                raise
+            raise RunError(
+                "a process that reads the Dataset was ended from outside, for example for want of "
+                "memory.",
+                "Run again: a training with a run folder goes on from its last checkpoint. Fewer "
+                "workers, or none, take less memory.",
+            ) from error
 
     def close(self) -> None:
         """End the processes, also where the traceback of an error still has the iterator."""
