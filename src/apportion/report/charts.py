@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apportion.errors import count
-from apportion.metrics import chance_variation, proportion_error, total_variation
+from apportion.metrics import proportion_error, total_variation
 from apportion.report.drawing import (
     BOTTOM,
     MUTED,
@@ -24,6 +24,7 @@ from apportion.report.drawing import (
     ring,
 )
 from apportion.report.read import SET_NAMES
+from apportion.report.weigh import OFF, times_chance
 from apportion.report.words import percent, shortened
 from apportion.runs.evaluation import Evaluation
 
@@ -43,35 +44,48 @@ class Worst(NamedTuple):
     bag: str
     size: int
     variation: float
-    chance: float  # the variation that the size of the bag explains
-    label: str  # the class with the largest gap
+    times: float  # what chance explains in a bag of its size
+    label: str  # the class with the largest gap, or the one that tells of both
     given: float
     predicted: float
 
+    @property
+    def is_off(self) -> bool:
+        """Whether chance does not explain it."""
+        return self.times > OFF
 
-def worst(evaluation: Evaluation, classes: Sequence[str], most: int = 8) -> list[Worst]:
-    """List the bags of largest total variation, the worst first."""
+
+def worst(
+    evaluation: Evaluation, classes: Sequence[str], most: int = 8, only: int | None = None
+) -> list[Worst]:
+    """List the bags that are off the most times what chance explains, each with one class."""
     far = np.nan_to_num(total_variation(evaluation.given, evaluation.predicted))
-    chance = np.nan_to_num(chance_variation(evaluation.predicted, evaluation.sizes))
-    found = []
-    for bag in np.argsort(-far, kind="stable")[:most].tolist():
+    times, found = times_chance(evaluation), []
+    for bag in np.argsort(-times, kind="stable")[:most].tolist():
         given, predicted = evaluation.given[bag].tolist(), evaluation.predicted[bag].tolist()
-        c = int(np.argmax(np.abs(evaluation.given[bag] - evaluation.predicted[bag])))
+        gaps = np.abs(evaluation.given[bag] - evaluation.predicted[bag])
+        c = int(np.argmax(gaps)) if only is None else only
         name, size = str(evaluation.ids[bag]), int(evaluation.sizes[bag])
-        by = float(far[bag]), float(chance[bag])
+        by = float(far[bag]), float(times[bag])
         found.append(Worst(name, size, *by, classes[c], given[c], predicted[c]))
     return found
 
 
-def bag_chart(name: str, of: str, evaluation: Evaluation, classes: Sequence[str]) -> Chart:
-    """Draw predicted against given proportions, one point per bag and class."""
+def bag_chart(
+    name: str, of: str, evaluation: Evaluation, classes: Sequence[str], only: int | None = None
+) -> Chart:
+    """Draw predicted against given proportions, one point per bag and class.
+
+    The bags that are off are ringed and named, or the farthest if none is.
+    """
     whole = np.isfinite(evaluation.predicted).all(axis=1)
     given, predicted = evaluation.given[whole], evaluation.predicted[whole]
     n_bags, n_classes = given.shape
     coloured = n_classes <= MOST_COLOURS
     top = max(float(given.max(initial=0)), float(predicted.max(initial=0)), 0.05)
     limit = min(1.0, np.ceil(top * 10.5) / 10)
-    named = [bag for bag in worst(evaluation, classes, NAMED) if bag.variation > 0]
+    far = [bag for bag in worst(evaluation, classes, NAMED, only) if bag.variation > 0]
+    named = [bag for bag in far if bag.is_off] or far[:1]
     with canvas(SQUARE, SQUARE, top=TITLE) as (figure, axes):
         _square(axes, limit)
         axes.set_title("predicted")
@@ -85,17 +99,26 @@ def bag_chart(name: str, of: str, evaluation: Evaluation, classes: Sequence[str]
             f"{count(n_classes, 'class')}. Mean total variation {error:.4f}."
         )
         if named:
-            text += f" The worst bag is {named[0].bag}, with {named[0].variation:.4f}."
+            text += f" Farthest off is {named[0].bag}, by {named[0].times:.1f} times chance."
         svg = as_svg(figure, name, text)
     caption = (
         f"One point per bag and class: {n_bags * n_classes:,} points of {count(n_bags, 'bag')}. On "
         f"the dashed line both agree. Mean total variation {error:.4f}."
     )
+    if named:
+        which = "bags that are off" if named[0].is_off else "the farthest bag, which is not off"
+        caption += f" Ringed: {which}{_by_class(classes, only)}."
     if not whole.all():
         caption += f" Left out: {count(int((~whole).sum()), 'bag')} without finite predictions."
     marks = ("round", "square")
     keys = [key(label, c, marks[c % 2]) for c, label in enumerate(classes)] if coloured else ()
     return Chart(f"{SET_NAMES[of].capitalize()} bags", svg, caption, keys)
+
+
+def _by_class(classes: Sequence[str], only: int | None) -> str:
+    if only is None:
+        return ", at the class of the largest gap"
+    return f", at their share of {shortened(classes[only], 24)}"
 
 
 def _square(axes: Axes, limit: float = 1.0) -> None:
@@ -134,7 +157,7 @@ def _dots(axes: Axes, series: int, x: Floats, y: Floats) -> None:
 
 
 def _name(axes: Axes, bags: Sequence[Worst]) -> None:
-    """Ring the worst bags and name them, on their side of the diagonal and away from it."""
+    """Ring bags and name them, on their side of the diagonal and away from it."""
     line = {"arrowstyle": "-", "color": MUTED, "linewidth": 0.8, "shrinkB": 5}
     for above in (True, False):
         own = [bag for bag in bags if (bag.predicted > bag.given) == above]
