@@ -106,19 +106,15 @@ def bag_chart(
         f"the dashed line both agree. Mean total variation {error:.4f}."
     )
     if named:
-        which = "bags that are off" if named[0].is_off else "the farthest bag, which is not off"
-        caption += f" Ringed: {which}{_by_class(classes, only)}."
+        off = "each bag that is off" if len(named) > 1 else "the bag that is off"
+        which = off if named[0].is_off else "the farthest bag, which is not off"
+        share = "the class of its largest gap" if only is None else shortened(classes[only], 24)
+        caption += f" Ringed: {which}, by its share of {share}."
     if not whole.all():
         caption += f" Left out: {count(int((~whole).sum()), 'bag')} without finite predictions."
     marks = ("round", "square")
     keys = [key(label, c, marks[c % 2]) for c, label in enumerate(classes)] if coloured else ()
     return Chart(f"{SET_NAMES[of].capitalize()} bags", svg, caption, keys)
-
-
-def _by_class(classes: Sequence[str], only: int | None) -> str:
-    if only is None:
-        return ", at the class of the largest gap"
-    return f", at their share of {shortened(classes[only], 24)}"
 
 
 def _square(axes: Axes, limit: float = 1.0) -> None:
