@@ -95,10 +95,18 @@ def test_a_regret_below_zero_is_drawn_on_plain_axes_without_a_bound(tmp_path):
 
 
 def test_a_loss_that_rises_by_design_is_said_to(tmp_path):
-    ramped = made_run(tmp_path / "ramped", about={"method": {"name": "llp-vat", "ramp": 0.4}})
+    ramped, counts = (
+        made_run(tmp_path / name, about={"method": {"name": name, "ramp": 0.4}})
+        for name in ("llp-vat", "count-likelihood")
+    )
     plain = made_run(tmp_path / "plain", method="proportion-loss")
-    for chosen, expected in (([ramped], "it passes"), ([plain, ramped], "that of ramped passes"),
-                             ([plain], "")):  # fmt: skip
+    for chosen, expected in (
+        ([ramped], "it takes in a second one, step by step"),
+        ([plain, ramped], "that of llp-vat takes in a second one"),
+        ([counts], "it passes to a stricter one"),
+        ([counts, ramped], "that of count-likelihood passes to a stricter one and that of llp-vat"),
+        ([plain], ""),
+    ):
         loss = learning_curves(read_runs(chosen))[0]
         assert loss.title == "Loss"
         assert "Losses of different methods cannot be compared" in loss.caption

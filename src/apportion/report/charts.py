@@ -89,13 +89,13 @@ def bag_chart(
     with canvas(SQUARE, SQUARE, top=TITLE) as (figure, axes):
         _square(axes, limit)
         axes.set_title("predicted")
-        axes.set_xlabel("given")
+        axes.set_xlabel("known")
         for c in range(n_classes if coloured else 1):
             _dots(axes, c, *((given[:, c], predicted[:, c]) if coloured else (given, predicted)))
         _name(axes, named)
         error = proportion_error(given, predicted) if n_bags else 0.0
         text = (
-            f"Predicted against given proportions of {count(n_bags, f'{SET_NAMES[of]} bag')} and "
+            f"Predicted against known proportions of {count(n_bags, f'{SET_NAMES[of]} bag')} and "
             f"{count(n_classes, 'class')}. Mean total variation {error:.4f}."
         )
         if named:

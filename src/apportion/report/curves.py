@@ -120,10 +120,16 @@ def _why_it_rises(runs: Sequence[RunRead]) -> str:
     ramped = [run for run in runs if run.config["method"].get("ramp") and len(run.curve("loss"))]
     if not ramped:
         return ""
-    which = "it" if len(runs) == 1 else f"that of {listed(run.name for run in ramped)}"
+    passing = [run for run in ramped if run.config["method"]["name"] == "count-likelihood"]
+    adding = [run for run in ramped if run not in passing]
+    told = [
+        ("it" if len(runs) == 1 else f"that of {listed(run.name for run in own)}") + how
+        for own, how in ((passing, " passes to a stricter one"), (adding, " takes in a second one"))
+        if own
+    ]
     return (
-        f" A rise is not by itself a failure: in the first part of training {which} passes to a "
-        "stricter loss, or takes in a second one step by step. Judge by the proportion error."
+        f" A rise is not by itself a failure: in the first part of training {listed(told)}, step "
+        "by step. Judge by the proportion error."
     )
 
 
@@ -254,7 +260,7 @@ def _regret(runs: Sequence[RunRead]) -> Chart | None:
         "How much worse the pseudo labels of all epochs so far were than the best labels that "
         "could have been kept from the start, per instance and epoch"
         + (", on logarithmic axes" if logarithmic else "")
-        + ". A line that falls is one that learns from its mistakes."
+        + ". A falling line is a good sign."
     )
     if bounded:
         keys.append(Key("shape of the bound", "var(--bound)"))

@@ -58,9 +58,9 @@ def _verdict(run: RunRead, of: str) -> str:
     bags = count(len(run.evaluations[of].ids), f"{SET_NAMES[of]} bag")
     if found == "shown":
         return f"It clearly predicts bags that it did not learn from better than {SAME}."
+    error, guess = run.error(of), run.error_of_mean(of)
+    saved = 1 - error / guess if error is not None and guess else 0.0
     if found == "mixed" and expected is not None:
-        error, guess = run.error(of), run.error_of_mean(of)
-        saved = 1 - error / guess if error is not None and guess else 0.0
         return (
             f"It probably predicts new bags better than {SAME}, but by how much is uncertain: "
             f"{f'{saved:.0%}' if saved > 0 else 'no'} less error on the {bags}, about "
@@ -75,7 +75,9 @@ def _verdict(run: RunRead, of: str) -> str:
     if found == "unknown":
         why = "no bags were held out" if of == "train" else f"{bags} are too few to tell"
         return f"How well it predicts new bags is not known: {why}."
-    return f"Nothing shows clearly that it predicts new bags better than {SAME}."
+    why = f": {saved:.0%} less error on the {bags} may be chance"
+    why = why if saved > 0 and of != "train" else ""
+    return f"Nothing shows clearly that it predicts new bags better than {SAME}{why}."
 
 
 def _of_error(run: RunRead, of: str) -> Iterator[str]:
@@ -114,9 +116,9 @@ def named(run: RunRead, of: str, bags: list[int]) -> str:
 def _of_rest(run: RunRead, of: str, less: Without) -> str:
     times = times_chance(run.evaluations[of])[less.bags]
     if len(times) == 1:
-        far = f"whose difference is {times[0]:.0f} times that by chance"
+        far = f"whose difference is {times[0]:.1f} times that by chance"
     else:
-        far = f"whose differences are {times.min():.0f} to {times.max():.0f} times those by chance"
+        far = f"whose differences are {times.min():.1f} to {times.max():.1f} times those by chance"
     saves = f"removes {less.saved:.0%}" if less.saved > 0 else "no better"
     return (
         f"Without {named(run, of, less.bags)}, {far}, it would be {points(less.error)} against "

@@ -66,12 +66,16 @@ def better(gain: Interval) -> str:
     '1.2 to 3.4 percentage points better, 95% interval'
     >>> better((-0.0169, 0.0299))
     'from 1.7 percentage points worse to 3.0 better, 95% interval'
+    >>> better((-0.0004, 0.02))
+    'from no difference to 2.0 percentage points better, 95% interval'
     >>> better((-0.03, -0.01)), better(None)
     ('1.0 to 3.0 percentage points worse, 95% interval', '')
     """
     if gain is None:
         return ""
     low, high = (hundredths(abs(end)) for end in gain)
+    if gain[0] < 0 < gain[1] and low == "0.0":
+        return f"from no difference to {high} percentage points better, 95% interval"
     if gain[0] < 0 < gain[1]:
         return f"from {low} percentage points worse to {high} better, 95% interval"
     ends, side = ((low, high), "better") if gain[0] >= 0 else ((high, low), "worse")
