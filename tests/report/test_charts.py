@@ -79,7 +79,7 @@ def test_only_the_farthest_is_ringed_where_none_is_off():
     chart = bag_chart("a", "train", evaluation, ["x", "y"], 1)
     written = re.findall(r"<text[^>]*>(ward[^<]*)</text>", str(chart.svg))
     assert written == [far[0].bag]
-    assert "Ringed: the farthest bag, which is not off, by its share of y" in chart.caption
+    assert "Ringed: the farthest bag, which is not off, at its share of y" in chart.caption
 
 
 def test_of_two_classes_always_the_same_is_told():

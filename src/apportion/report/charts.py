@@ -108,8 +108,9 @@ def bag_chart(
     if named:
         off = "each bag that is off" if len(named) > 1 else "the bag that is off"
         which = off if named[0].is_off else "the farthest bag, which is not off"
-        share = "the class of its largest gap" if only is None else shortened(classes[only], 24)
-        caption += f" Ringed: {which}, by its share of {share}."
+        at = "the class of its largest gap"
+        at = at if only is None else f"its share of {shortened(classes[only], 24)}"
+        caption += f" Ringed: {which}, at {at}."
     if not whole.all():
         caption += f" Left out: {count(int((~whole).sum()), 'bag')} without finite predictions."
     marks = ("round", "square")
