@@ -1,6 +1,7 @@
 """Run folders made up for reports: of any number of bags and classes, without any training."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -149,4 +150,35 @@ def made_records(epochs: int, method: str, validated: bool, seed: int) -> list[d
             "evaluation": 0.02,
         }
         found.append(record)
+    return found
+
+
+def logged(run: Path, **numbers: Any) -> Path:
+    """Put numbers into the last record of a run's log."""
+    log = Run(run).log
+    records = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    records[-1] |= numbers
+    log.write_text("".join(json.dumps(r) + "\n" for r in records), encoding="utf-8")
+    return run
+
+
+def wrong_bag(by: float = 0.45) -> dict[str, Evaluation]:
+    """Bags of 100 that are nearly met, but for validation bag 3: its known shares are wrong.
+
+    Those of training differ from the overall shares by 20 points, those of validation by 6, and
+    half of these are not met better than so.
+    """
+    found = {}
+    for of, n, spread in (("train", 40, 0.2), ("valid", 12, 0.06)):
+        side = np.where(np.arange(n) % 2, spread, -spread)
+        given = np.stack([0.3 + side, 0.7 - side], axis=1)
+        far = np.full(n, 0.05) if of == "train" else np.resize([0.1, 0.1, 0, 0], n)
+        predicted = given + far[:, None] * [1, -1]
+        found[of] = replace(
+            made_evaluation(n, 2, truth=False),
+            given=given,
+            predicted=predicted,
+            sizes=np.full(n, 100),
+        )
+    found["valid"].given[3] += [by, -by]
     return found

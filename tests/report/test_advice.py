@@ -3,55 +3,34 @@
 import json
 from dataclasses import replace
 
-import numpy as np
-import pytest
-
-from apportion.report.advice import commands, evidence, next_steps, notices, off_bags
+from apportion.report.advice import commands, next_steps, notices
 from apportion.report.answers import answers
 from apportion.report.read import read_run
-from tests.report.made_runs import made_evaluation, made_run
+from tests.report.made_runs import logged, made_evaluation, made_run, wrong_bag
 
 VALID, TRAIN = made_evaluation(20, 2, seed=1), made_evaluation(40, 2)
 
 
-def logged(run, **numbers):
-    """The run with numbers in the last record of its log."""
-    records = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
-    records[-1] |= numbers
-    (run / "log.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
-    return run
+def test_a_bag_that_makes_the_error_is_to_be_checked_before_all(tmp_path):
+    read = read_run(made_run(tmp_path / "a", wrong_bag()), "a")
+    first, *others = (step.text for step in next_steps(read))
+    assert first.startswith("Check ward-3 in the data: are the shares that were given for it right")
+    assert first.endswith("If not, mend the data and train again.")
+    assert not any("Check" in step for step in others)
 
 
-@pytest.mark.parametrize(
-    ("valid", "judged", "expected"),
-    [
-        (VALID, None, "shown"),
-        (replace(VALID, predicted=1 - VALID.predicted), None, "doubtful"),
-        (replace(VALID, predicted=1 - VALID.predicted), 3.0, "mixed"),
-        (None, 3.0, "expected"),
-        (None, 0.5, "doubtful"),
-        (None, None, "unknown"),
-    ],
-)
-def test_evidence_is_weighed(tmp_path, valid, judged, expected):
-    sets = {"train": TRAIN} | ({} if valid is None else {"valid": valid})
-    run = made_run(tmp_path / "a", sets, validated=valid is not None)
-    if judged is not None:
-        logged(run, skill=0.4, standard_errors=judged)
-    read = read_run(run, "a")
-    assert evidence(read) == expected
-    told = " ".join(step.text for step in next_steps(read))
-    assert ("Do not use the predictions" in told) == (expected == "doubtful")
-    assert ("Predict new" in told) == (expected != "doubtful")
-
-
-def test_off_bags_come_the_worst_first(tmp_path):
-    far = replace(VALID, predicted=VALID.given.copy())
-    for bag, by in ((3, 0.3), (5, 0.45)):
-        side = 1 if far.given[bag, 0] < 0.5 else -1
-        far.predicted[bag] += np.array([by, -by]) * side
-    run = read_run(made_run(tmp_path / "a", {"train": TRAIN, "valid": far}), "a")
-    assert off_bags(run, "valid") == [5, 3]
+def test_advice_says_which_bags_it_follows_from(tmp_path):
+    worse = replace(VALID, predicted=1 - VALID.predicted)
+    doubtful = made_run(tmp_path / "a", {"train": TRAIN, "valid": worse})
+    mixed = logged(made_run(tmp_path / "b", {"train": TRAIN, "valid": worse}),
+                   skill=0.4, standard_errors=3.0)  # fmt: skip
+    told = [" ".join(step.text for step in next_steps(read_run(r, "r"))) for r in (doubtful, mixed)]
+    assert "Do not use the predictions yet: the 20 validation bags do not show clearly" in told[0]
+    assert "Predict new instances, with care: its nets did well on training bags that" in told[1]
+    alone = logged(made_run(tmp_path / "c", {"train": TRAIN}, validated=False),
+                   skill=0.1, standard_errors=0.3)  # fmt: skip
+    told = [step.text for step in next_steps(read_run(alone, "c"))]
+    assert "its nets did not clearly beat the overall shares" in told[0]
 
 
 def noticed(run):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from apportion.report.build import write_report
-from tests.report.made_runs import made_bags, made_evaluation, made_run
+from tests.report.made_runs import made_bags, made_evaluation, made_run, wrong_bag
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -56,10 +56,17 @@ def pages(tmp_path_factory):
         about={"data": {"kind": "signals", "rows": "/data/" + "folder/" * 30}},
     )
     table = made_run(folder / "three", {"train": shown["big"]}, epochs=400, epochs_wanted=500)
+    plain = made_run(
+        folder / "plain",
+        wrong_bag(),
+        classes=["yes", "no"],
+        about={"data": {"kind": "table", "rows": "rows.csv"}},
+    )
     both = [{"valid": bags["one"]}, {"valid": bags["two"]}]
     return {
         "one": write_report([one], instances=both[0]),
         "two": write_report([one, two], folder / "two.html", instances=both),
+        "plain": write_report([plain]),
         "big": write_report([table], instances={"train": bags["big"]}),
     }
 
@@ -203,28 +210,55 @@ def test_the_keyboard_reaches_what_scrolls(opened):
 
 @pytest.mark.parametrize("name", ["one", "two", "big"])
 def test_a_page_is_there_in_two_seconds(opened, name):
-    drawn = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
     took = []
     for _ in range(3):  # a busy machine may be late once
         began = time.perf_counter()
-        opened(name).evaluate(drawn)
+        opened(name).evaluate(DRAWN)
         took.append(time.perf_counter() - began)
     assert min(took) < 2
 
 
+DRAWN = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
 CUES = """() => [...document.querySelectorAll("div.scroll")].map(box => {
-    const cue = box.previousElementSibling;
-    const has = cue !== null && cue.className === "cue" && cue.getBoundingClientRect().height > 0;
+    const cue = box.querySelector(".cue");
+    const has = getComputedStyle(cue).visibility === "visible";
     return [box.scrollWidth > box.clientWidth + 1, has, box.getAttribute("aria-label")];
 })"""
 
 
 @pytest.mark.parametrize("name", ["one", "two", "big"])
 def test_what_scrolls_on_a_phone_says_so(opened, name):
-    found = opened(name, 375).evaluate(CUES)
-    assert any(scrolls for scrolls, _, _ in found)
-    assert [label for scrolls, cue, label in found if scrolls and not cue] == []
-    assert not any(cue for _, cue, _ in opened(name, 1280).evaluate(CUES))
+    """And what does not scroll does not, at any width."""
+    scrolling = 0
+    for width in (375, 1280):
+        page = opened(name, width)
+        page.evaluate(DRAWN)
+        found = page.evaluate(CUES)
+        scrolling += sum(scrolls for scrolls, _, _ in found)
+        assert [label for scrolls, cue, label in found if scrolls != cue] == []
+    assert scrolling > 0
+
+
+def test_a_phone_shows_what_was_predicted_without_scrolling(opened):
+    page = opened("plain", 375)
+    ends = page.evaluate(
+        """() => [...document.querySelectorAll("table.far td:nth-child(2)")].map(
+            cell => cell.getBoundingClientRect().right)"""
+    )
+    assert len(ends) == 16
+    assert max(ends) <= 375
+
+
+def test_options_of_commands_stay_in_one_line(opened):
+    page = opened("plain")
+    for width in range(300, 440, 20):
+        page.set_viewport_size({"width": width, "height": 800})
+        words = page.evaluate(
+            """() => [...document.querySelectorAll(".command span")].map(
+                word => [word.textContent, word.getClientRects().length])"""
+        )
+        assert any(word.startswith("--") for word, _ in words)
+        assert [word for word, lines in words if lines > 1] == []
 
 
 def test_a_shade_ends_where_there_is_more(opened):

@@ -50,11 +50,20 @@ def test_bags_without_finite_predictions_are_left_out_and_counted():
     assert "nan" not in str(chart.svg)
 
 
-def test_the_worst_bags_are_ringed_where_their_largest_gap_is():
+def with_three_off():
     evaluation = made_evaluation(30, 3)
+    evaluation.predicted[:] = evaluation.given
+    for bag in (4, 9, 20):
+        evaluation.predicted[bag] = np.roll(evaluation.given[bag], 1)
+    return replace(evaluation, sizes=np.full(30, 2000))
+
+
+def test_the_bags_that_are_off_are_ringed_where_their_largest_gap_is():
+    evaluation = with_three_off()
     svg = str(bag_chart("a", "train", evaluation, ["x", "y", "z"]).svg)
     rings = np.array(re.findall(r'<use [^>]*x="([\d.]+)" y="([\d.]+)"[^>]*ink', svg), dtype=float)
-    named = worst(evaluation, ["x", "y", "z"], 3)
+    named = [bag for bag in worst(evaluation, ["x", "y", "z"]) if bag.is_off]
+    assert {bag.bag for bag in named} == {"ward-4", "ward-9", "ward-20"}
     assert len(rings) == 3
     drawn = points(svg)
     scale = np.ptp(drawn[:, 0]) / np.ptp(evaluation.given)
@@ -63,9 +72,31 @@ def test_the_worst_bags_are_ringed_where_their_largest_gap_is():
     assert sorted(rings[:, 0]) == pytest.approx(expected, abs=0.1)
 
 
+def test_only_the_farthest_is_ringed_where_none_is_off():
+    evaluation = made_evaluation(30, 2, noise=0.02)
+    far = worst(evaluation, ["x", "y"])
+    assert not far[0].is_off
+    chart = bag_chart("a", "train", evaluation, ["x", "y"], 1)
+    written = re.findall(r"<text[^>]*>(ward[^<]*)</text>", str(chart.svg))
+    assert written == [far[0].bag]
+    assert "Ringed: the farthest bag, which is not off, at its share of y" in chart.caption
+
+
+def test_of_two_classes_always_the_same_is_told():
+    evaluation = with_three_off()
+    two = replace(evaluation, given=evaluation.given[:, :2], predicted=evaluation.predicted[:, :2])
+    for only in (0, 1):
+        assert {bag.label for bag in worst(two, ["x", "y"], only=only)} == {"xy"[only]}
+
+
 @pytest.mark.parametrize("names", [["a", "b", "c"], ["x" * 90, "日本", "$x_1$ <b> & #010203"]])
 def test_names_stay_as_they_are_written(names):
     evaluation = made_evaluation(3, 3, ids=names)
+    evaluation = replace(
+        evaluation,
+        predicted=np.roll(evaluation.given, 1, axis=1),
+        sizes=np.full(3, 10_000),  # so that all are off, and named
+    )
     svg = str(bag_chart("a", "train", evaluation, ["x", "y", "z"]).svg)
     written = re.findall(r"<text[^>]*>([^<]*)</text>", svg)
     if len(names[0]) == 1:

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 
 from apportion.report.build import write_report
-from apportion.report.compare import differences
+from apportion.report.compare import differences, verdict
 from apportion.report.read import read_runs
-from tests.report.made_runs import made_evaluation, made_run
+from tests.report.made_runs import logged, made_evaluation, made_run, wrong_bag
 from tests.report.reading_pages import read_page, section
 
 
@@ -53,6 +53,55 @@ def test_a_difference_within_the_uncertainty_of_the_bags_is_nobody_s_best(tmp_pa
                   (("one", one), ("other", other))))  # fmt: skip
     assert not [cell for cell in page.all("span", class_="best") if cell.text.startswith("0.")]
     assert "no run is clearly the best of one and other" in section(page, "comparison").text
+
+
+def three(tmp_path, *judged):
+    """Runs of the same bags, one of which is wrong; some are judged by nets of their own."""
+    for n, standard_errors in enumerate(judged):
+        run = made_run(tmp_path / f"run{n}", wrong_bag(), epochs=4 + n)
+        if standard_errors is not None:
+            logged(run, skill=0.75, standard_errors=standard_errors)
+        yield run
+
+
+def test_a_comparison_ends_in_a_run_to_take_and_why_not_the_others(tmp_path):
+    runs = list(three(tmp_path, None, 4.0, None))
+    found = section(told(*runs), "comparison").text
+    assert "no run is clearly the best of run0, run1 and run2" in found
+    assert "Take run1: it alone was also tried on bags that its nets had not seen" in found
+    assert "run0 and run2 may be as good, but only the 12 validation bags speak for them" in found
+    assert "not to be used yet for want of evidence, not because of a larger error" in found
+    assert "ward-3 is off in all runs, whatever the method: first check whether its" in found
+
+
+def test_of_runs_that_are_as_good_the_quickest_is_taken(tmp_path):
+    found = list(verdict(read_runs(list(three(tmp_path, 4.0, 4.0)))))
+    assert found[1] == "Take run0: it is as good as any, and took the least time to train."
+
+
+def test_no_run_is_taken_where_none_is_better_than_the_overall_shares(tmp_path):
+    found = list(verdict(read_runs(list(three(tmp_path, None, 0.2)))))
+    assert found[1].startswith("Use none of them yet: none is clearly better than the overall")
+
+
+def test_a_bag_that_one_run_predicts_is_not_off_in_all(tmp_path):
+    sets = wrong_bag()
+    met = {**sets, "valid": replace(sets["valid"], predicted=sets["valid"].given.copy())}
+    runs = [made_run(tmp_path / name, own) for name, own in (("a", sets), ("b", met))]
+    found = list(verdict(read_runs(runs)))
+    assert found == [
+        "On the 12 validation bags, b has the lowest error, beyond what chance explains.",
+        "Take b.",
+    ]
+
+
+def test_accuracies_and_stars_are_told_of_where_there_are_any(tmp_path):
+    for name, truth in (("a", True), ("b", False)):
+        sets = {"valid": made_evaluation(9, 2, truth=truth)}
+        runs = [made_run(tmp_path / f"{name}{n}", sets) for n in (1, 2)]
+        found = section(told(*runs), "comparison").text
+        assert ("and accuracies of the selected model" in found) == truth
+        assert "A star (★) marks" in found
 
 
 def test_pairing_finds_a_small_difference_that_all_bags_share(tmp_path):

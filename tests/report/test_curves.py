@@ -94,6 +94,38 @@ def test_a_regret_below_zero_is_drawn_on_plain_axes_without_a_bound(tmp_path):
     assert lines(chart) == ["var(--s1)"]
 
 
+def test_a_loss_that_rises_by_design_is_said_to(tmp_path):
+    ramped, counts = (
+        made_run(tmp_path / name, about={"method": {"name": name, "ramp": 0.4}})
+        for name in ("llp-vat", "count-likelihood")
+    )
+    plain = made_run(tmp_path / "plain", method="proportion-loss")
+    for chosen, expected in (
+        ([ramped], "it takes in a second one, step by step"),
+        ([plain, ramped], "that of llp-vat takes in a second one"),
+        ([counts], "it passes to a stricter one"),
+        ([counts, ramped], "that of count-likelihood passes to a stricter one and that of llp-vat"),
+        ([plain], ""),
+    ):
+        loss = learning_curves(read_runs(chosen))[0]
+        assert loss.title == "Loss"
+        assert "Losses of different methods cannot be compared" in loss.caption
+        assert ("A rise is not by itself a failure" in loss.caption) == bool(expected)
+        assert expected in loss.caption
+
+
+def test_captions_claim_nothing_about_single_instances_and_no_line_is_like_the_bound(tmp_path):
+    runs = [made_run(tmp_path / str(n), {"train": made_evaluation(6, 3)}) for n in range(3)]
+    charts = {chart.title: chart for chart in learning_curves(read_runs(runs))}
+    assert "wrong class" not in charts["Proportion error, validation"].caption
+    assert "Which single instances are right it cannot tell" in charts[
+        "Proportion error, validation"].caption  # fmt: skip
+    regret = charts["Regret"]
+    assert regret.caption.startswith("How much worse the pseudo labels of all epochs so far were")
+    assert [key.dashes for key in regret.keys].count("") == 2  # the first run and the bound
+    assert [key.label for key in regret.keys if "bound" in key.colour] == ["shape of the bound"]
+
+
 def test_an_epoch_far_slower_than_others_does_not_flatten_the_chart(tmp_path):
     run = made_run(tmp_path / "a", epochs=40)
     usual = time_chart(read_runs([run]))

@@ -5,7 +5,7 @@ import re
 from apportion.bags.columns import Columns
 from apportion.report.build import write_report
 from apportion.report.effects import column_effects, effects_missing
-from apportion.report.read import read_run
+from apportion.report.read import read_run, read_runs
 from tests.report.made_runs import made_effects, made_evaluation, made_run
 from tests.report.reading_pages import read_page, section
 
@@ -41,6 +41,23 @@ def test_bars_are_as_long_as_effects_are_large(tmp_path):
     for width, effect in zip(widths, effects, strict=True):
         assert abs(width / widths[0] - effect / effects[0]) < 0.01
     assert "which it learned from" in found[0].caption
+
+
+def test_bars_have_the_colour_of_their_run_and_the_zero_line_leaves_room_for_names(tmp_path):
+    sets = {"train": made_evaluation(40, 3, columns=["a", "b", "c"])}
+    runs = read_runs([made_run(tmp_path / name, sets) for name in "ab"])
+    for run in runs:
+        found = column_effects(run)
+        assert found is not None
+        svg = str(found[0].svg)
+        assert len(re.findall(rf"fill: var\(--s{run.number}\)", svg)) == 3
+        assert "shuffled" in found[0].caption
+        assert "without" not in found[0].caption
+        # Lines down the chart: none as high as two of its rows, but for the grid's.
+        lines = re.findall(r'd="M ([\d.]+) ([\d.]+)\s*L ([\d.]+) ([\d.]+)\s*" [^>]*muted', svg)
+        heights = [abs(float(y2) - float(y1)) for x1, y1, x2, y2 in lines if x1 == x2]
+        assert len(heights) >= 3
+        assert max(heights) < 34
 
 
 def test_without_effects_there_is_no_section_and_a_reason_beside_others(tmp_path):

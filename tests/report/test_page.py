@@ -8,7 +8,14 @@ import pytest
 
 from apportion.report.build import write_report
 from apportion.runs.evaluation import Evaluation
-from tests.report.made_runs import made_bags, made_evaluation, made_records, made_run
+from tests.report.made_runs import (
+    logged,
+    made_bags,
+    made_evaluation,
+    made_records,
+    made_run,
+    wrong_bag,
+)
 from tests.report.reading_pages import read_page, section
 
 EVIL = [
@@ -37,6 +44,12 @@ def by_chance(evaluation: Evaluation, bag: int) -> float:
     """The mean distance of a normal number from its mean is √(2/π) standard deviations."""
     n, p = evaluation.sizes[bag], evaluation.predicted[bag]
     return float(sum((2 / np.pi * q * (1 - q) / n) ** 0.5 for q in p) / 2)
+
+
+def times(evaluation: Evaluation, bag: int) -> float:
+    """A third of an instance more than chance, since shares are of whole instances."""
+    chance = by_chance(evaluation, bag) + 1 / (3 * evaluation.sizes[bag])
+    return variation(evaluation, bag) / float(chance)
 
 
 def error(evaluation: Evaluation) -> float:
@@ -91,24 +104,24 @@ def test_the_worst_bags_are_really_the_worst(made, place, name):
     _, evaluations, page = made
     evaluation = evaluations[name]
     table = list(section(page, "bags").all("table"))[place]
-    order = sorted(range(len(evaluation.ids)), key=lambda bag: -variation(evaluation, bag))
+    order = sorted(range(len(evaluation.ids)), key=lambda bag: -times(evaluation, bag))
     _, *rows = table.rows()
     assert [row[0] for row in rows] == [evaluation.ids[bag] for bag in order[: len(rows)]]
     for bag, row in zip(order, rows, strict=False):
         gaps = np.abs(evaluation.given[bag] - evaluation.predicted[bag])
         c = int(gaps.argmax())
         assert row[1:] == [
+            f"{evaluation.given[bag, c]:.1%} → {evaluation.predicted[bag, c]:.1%} class {c}",
+            f"{100 * variation(evaluation, bag):.1f}",
+            "◆ " * (times(evaluation, bag) > 3) + f"{times(evaluation, bag):.1f}",
             str(evaluation.sizes[bag]),
-            f"{variation(evaluation, bag):.4f}",
-            f"{by_chance(evaluation, bag):.4f}",
-            f"class {c}",
-            f"{evaluation.given[bag, c]:.3f} → {evaluation.predicted[bag, c]:.3f}",
         ]
     chart = list(section(page, "bags").all("figure"))[place]
-    drawn = [text.text for text in chart.all("text")]
-    assert all(evaluation.ids[bag] in drawn for bag in order[:3])
+    drawn = [text.text for text in chart.all("text") if text.text in evaluation.ids]
+    off = [bag for bag in order[:3] if times(evaluation, bag) > 3] or order[:1]
+    assert set(drawn) == {evaluation.ids[bag] for bag in off}
     assert (
-        f"The worst bag is {evaluation.ids[order[0]]}"
+        f"Farthest off is {evaluation.ids[order[0]]}"
         in chart.one(role="img").attributes["aria-label"]
     )
     assert f"Mean total variation {error(evaluation):.4f}" in chart.text
@@ -174,6 +187,45 @@ def test_the_configuration_and_the_way_back_are_there(made):
 
 def told(*runs):
     return read_page(write_report(list(runs), runs[0].with_suffix(".html"), force=True))
+
+
+def test_text_rings_and_marks_name_the_same_bags(tmp_path):
+    run = made_run(tmp_path / "a", wrong_bag(), classes=["yes", "no"])
+    page = told(run)
+    assert "Of the 12 validation bags, 1 is off" in page.one("header").text
+    found = section(page, "bags")
+    tables, charts = list(found.all("table")), list(found.all("figure"))
+    assert [row.one("th").text for row in tables[0].all("tr", class_="off")] == ["ward-3"]
+    assert not list(tables[1].all("tr", class_="off"))
+    drawn = [t.text for t in charts[0].all("text") if t.text.startswith("ward")]
+    assert drawn == ["ward-3"]
+    header, first, *_ = tables[0].rows()
+    assert header == ["bag", "known → predicted", "times chance", "size"]
+    assert first == ["ward-3", "81.0% → 36.0%", "◆ 10.8", "100"]
+    assert "Known and predicted shares of yes" in found.text
+
+
+def test_commands_are_never_broken_within_an_option(tmp_path):
+    about = {"data": {"kind": "table"}}
+    run = made_run(tmp_path / "a", {"train": made_evaluation(9, 2)}, validated=False, about=about)
+    commands = list(told(run).all("code", class_="command"))
+    assert any("--validation 0.2 --out runs/held-out" in command.text for command in commands)
+    for command in commands:
+        words = [word.text for word in command.all("span", class_="nowrap")]
+        assert words == command.text.split()
+
+
+def test_a_run_of_one_minute_has_one_date(tmp_path):
+    run = logged(
+        made_run(tmp_path / "a", {"train": made_evaluation(9, 2)}, epochs=1), at=1795019344
+    )
+    text = told(run).one("header").text
+    assert re.search(r"Training took 1 epoch and [\d.]+ s on cpu, on 2026-11-18 16:29 UTC\.", text)
+
+
+def test_the_least_certain_say_what_they_are_for(made):
+    found = section(made[2], "unsure").text
+    assert "Look here for what the model cannot tell apart" in found
 
 
 def test_an_unfinished_run_says_so_on_top_and_how_to_go_on(tmp_path):

@@ -6,15 +6,12 @@ import shlex
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import numpy as np
-
 from apportion.auto.held_out import Expectation
 from apportion.errors import count
-from apportion.report.read import RunRead
+from apportion.report.read import SET_NAMES, RunRead
+from apportion.report.weigh import evidence, off_bags, without_off
 from apportion.report.words import listed, shortened
 from apportion.runs.run import Run
-
-OFF = 3.0  # times what the size of a bag explains
 
 
 class Step(NamedTuple):
@@ -22,28 +19,6 @@ class Step(NamedTuple):
 
     text: str
     command: str = ""
-
-
-def off_bags(run: RunRead, of: str) -> list[int]:
-    """Return the bags that are off by more than their size explains, the worst first."""
-    own, far = run.evaluations[of], np.nan_to_num(run.variations(of))
-    explained = OFF * np.nan_to_num(run.chance(of)) + 1 / own.sizes
-    return [int(bag) for bag in np.argsort(-far, kind="stable") if far[bag] > explained[bag]]
-
-
-def evidence(run: RunRead) -> str:
-    """Return what shows that bags which were not learned from are predicted at all.
-
-    "shown" by held-out bags; "expected", by nets that did not see a part of the training bags;
-    "mixed", by those alone; "unknown", where neither was measured; or "doubtful".
-    """
-    of, expected = run.held_out, Expectation.of_record(run.records[-1])
-    gain = None if of in (None, "train") else run.gain_interval(str(of))
-    if gain is not None and gain[0] > 0:
-        return "shown"
-    if expected is not None and expected.learned:
-        return "expected" if gain is None else "mixed"
-    return "unknown" if gain is None and expected is None else "doubtful"
 
 
 def next_steps(run: RunRead) -> Iterator[Step]:
@@ -58,11 +33,15 @@ def next_steps(run: RunRead) -> Iterator[Step]:
     if of is None:
         return
     config = shlex.quote(f"{run.place}/{Run(run.folder).config.name}")
-    doubtful, off = evidence(run) == "doubtful", off_bags(run, of)
-    if doubtful:
+    found, off = evidence(run), off_bags(run, of)
+    first = bool(off) and without_off(run, of) is not None
+    if first:
+        yield _check(run, of, off, " If not, mend the data and train again.")
+    if found == "doubtful":
         yield Step(
-            "Do not use the predictions yet. Look for more bags, for bags whose shares differ more "
-            "(by place or time rather than at random), or for columns that tell the classes apart."
+            f"Do not use the predictions yet: {_doubt(run, of)}. Look for more bags, for bags "
+            "whose shares differ more (by place or time rather than at random), or for columns "
+            "that tell the classes apart."
         )
     if of == "train":
         held = f"apportion train {config} --validation 0.2 --out runs/held-out"
@@ -72,27 +51,44 @@ def next_steps(run: RunRead) -> Iterator[Step]:
         )
     elif _still_falls(run):
         yield Step("Train for more epochs: the validation error was lowest in the last one.")
-    if off:
-        names = listed((shortened(str(run.evaluations[of].ids[bag]), 24) for bag in off), 3)
-        yield Step(
-            f"Check {names} in the data: are the shares that were given for "
-            f"{'it' if len(off) == 1 else 'them'} right, and do "
-            f"{'its' if len(off) == 1 else 'their'} {run.kind}s belong there?"
-        )
+    if off and not first:
+        yield _check(run, of, off)
     if run.with_truth is None:
         yield Step(
             f"Find the true classes of a hundred {run.kind}s or so, drawn at random, to learn how "
             f"many single {run.kind}s are right.",
             f"apportion predict {folder} labelled.csv --label CLASS" if run.by_command else "",
         )
-    if not doubtful:
+    if found != "doubtful":
+        care = ""
+        if found == "mixed":
+            care = (
+                ", with care: its nets did well on training bags that they had not seen, though "
+                f"the {SET_NAMES[of]} bags alone do not show it"
+            )
         yield Step(
-            f"Predict new {run.kind}s. Where the shares of their bags are known, pass them: "
+            f"Predict new {run.kind}s{care}. Where the shares of their bags are known, pass them: "
             "predictions that meet them are better.",
             f"apportion predict {folder} new.csv --proportions new-bags.csv"
             if run.by_command
             else "",
         )
+
+
+def _check(run: RunRead, of: str, off: list[int], then: str = "") -> Step:
+    names = listed((shortened(str(run.evaluations[of].ids[bag]), 24) for bag in off), 3)
+    it, its = ("it", "its") if len(off) == 1 else ("them", "their")
+    return Step(
+        f"Check {names} in the data: are the shares that were given for {it} right, and do {its} "
+        f"{run.kind}s belong there?{then}"
+    )
+
+
+def _doubt(run: RunRead, of: str) -> str:
+    if of == "train":
+        return "its nets did not clearly beat the overall shares on bags that they had not seen"
+    bags = count(len(run.evaluations[of].ids), f"{SET_NAMES[of]} bag")
+    return f"the {bags} do not show clearly that they are better than the overall shares"
 
 
 def _still_falls(run: RunRead) -> bool:

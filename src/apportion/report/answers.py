@@ -15,24 +15,24 @@ import numpy as np
 from apportion.auto.held_out import Expectation
 from apportion.errors import count
 from apportion.metrics import overdispersion
-from apportion.report.advice import OFF, Step, evidence, next_steps, off_bags
+from apportion.report.advice import Step, next_steps
+from apportion.report.charts import NAMED
 from apportion.report.read import SET_NAMES, RunRead
+from apportion.report.results import how_well, named
+from apportion.report.weigh import OFF, evidence, off_bags, times_chance, told_class
 from apportion.report.words import (
-    date,
+    better,
     duration,
     listed,
     method_in_words,
     network_in_words,
     percent,
-    plain,
-    points,
+    period,
     shortened,
-    spanned,
 )
 
 FEW_BAGS, FEW_HELD_OUT = 30, 10
 ALIKE = 2.0  # times as much as by chance
-NEAR_CHANCE = 1.3
 
 
 class Answer(NamedTuple):
@@ -51,7 +51,7 @@ def answers(run: RunRead, *, shared: bool = False) -> list[Answer]:
     first = "How was it learned?" if shared else "What was learned, from what?"
     told = {
         first: [*([] if shared else of_data(run)), *_of_training(run)],
-        "How well?": _of_result(run),
+        "How well?": how_well(run),
         "How far can it be trusted?": _of_trust(run),
         "Which bags are off?": _of_bags(run),
     }
@@ -78,8 +78,8 @@ def of_data(run: RunRead) -> Iterator[str]:
             f"{sum(sizes):,} in all."
         )
         yield (
-            f"A bag is a group of {run.kind}s{by}. Of no {run.kind} the class was used in "
-            "training: only the share of each class in each bag (its proportions)."
+            f"A bag is a group of {run.kind}s{by}. Training used only the share of each class in "
+            f"each bag (its proportions), never the class of a single {run.kind}."
         )
     if run.columns is not None:
         names = listed((shortened(name, 24) for name in run.columns.names), 8)
@@ -96,7 +96,7 @@ def _of_training(run: RunRead) -> Iterator[str]:
     device = run.config.get("resolved", {}).get("device")
     where = f" on {device}" if device else ""
     took = "Training took" if run.is_finished else "So far training took"
-    when = "" if run.began is None else f", from {date(run.began)} to {date(run.ended)}"
+    when = "" if run.began is None else f", {period(run.began, run.ended)}"
     spent = f"{duration(run.total_seconds)}{where}"
     if run.unit == "net":
         of_all = f", for {epochs}" if run.wanted > 1 else ""
@@ -108,79 +108,6 @@ def _of_training(run: RunRead) -> Iterator[str]:
         since = f"for {count(int(patience), 'epoch')}" if patience else ""
         stopped = f"stopped early: the validation error had not improved {since}"
         yield f"It {stopped if patience else 'was ended early, by the program that trained it'}."
-
-
-# ------------------------------------------------------------------------------------- how well
-
-
-def _of_result(run: RunRead) -> Iterator[str]:
-    of = run.held_out
-    if of is not None:
-        error, guess, n = run.error(of), run.error_of_mean(of), len(run.evaluations[of].ids)
-        learned = "which it learned from" if of == "train" else "which it did not learn from"
-        if error is not None:
-            span = spanned(run.error_interval(of))
-            sure = f"; 95% interval {span}" if span else ""
-            yield (
-                f"On the {count(n, f'{SET_NAMES[of]} bag')}, {learned}, predicted and known shares "
-                f"of classes differ by {points(error)} on average (proportion error "
-                f"{plain(error)}{sure})."
-            )
-        if error is not None and guess:
-            saved = 1 - error / guess
-            less = f"the model removes {saved:.0%} of that error"
-            less = less if saved > 0 else "the model is no better"
-            yield (
-                "Predicting the overall shares of the training bags for every bag would be off by "
-                f"{points(guess)} ({plain(guess)}): {less}."
-            )
-        if error is not None:
-            yield _of_chance(run, of, error)
-    elif run.is_validated:
-        error = float(run.selected["valid_error"])
-        yield (
-            f"So far epoch {run.selected['epoch']:,} has the lowest validation proportion error, "
-            f"{plain(error)}: predicted and known shares differ by {points(error)} on average."
-        )
-    if run.evaluations and run.is_validated:
-        yield (
-            f"Epoch {run.selected['epoch']:,} was selected: it has the lowest validation "
-            f"proportion error, {plain(float(run.selected['valid_error']))}."
-        )
-    if (expected := Expectation.of_record(run.records[-1])) is not None and expected.learned:
-        yield f"What to expect of new bags: {expected}."
-    yield from _of_accuracy(run)
-
-
-def _of_chance(run: RunRead, of: str, error: float) -> str:
-    chance = float(run.chance(of).mean())
-    told = (
-        f"Bags of these sizes differ by about {points(chance)} even from right probabilities, by "
-        "chance"
-    )
-    return f"{told}: little is left to gain." if error <= NEAR_CHANCE * chance else f"{told}."
-
-
-def _of_accuracy(run: RunRead) -> Iterator[str]:
-    known = {of: run.accuracy(of) for of in SET_NAMES}
-    told = []
-    for of, share in known.items():
-        if share is not None:
-            span = spanned(run.accuracy_interval(of), percent)
-            sure = f" (95% interval {span})" if span else ""
-            told.append(f"{percent(share)} on the {SET_NAMES[of]} bags{sure}")
-    if told:
-        yield f"Single {run.kind}s whose class is right: {listed(told)}."
-    judged = run.with_truth
-    confusion = None if judged is None else run.evaluations[judged].confusion
-    if judged is not None and confusion is not None:
-        totals = confusion.sum(axis=1)
-        most = int(totals.argmax())
-        always, name = percent(float(totals[most] / totals.sum())), shortened(run.classes[most], 24)
-        yield (
-            f"Always answering {name!r} would be right for {always} of those in the "
-            f"{SET_NAMES[judged]} bags."
-        )
 
 
 # --------------------------------------------------------------------------------- how far to trust
@@ -196,7 +123,7 @@ def _of_trust(run: RunRead) -> Iterator[str]:
             "No bags were held out. The error was measured on the bags that it learned from, which "
             "flatters it."
         )
-    bags, span = f"{SET_NAMES[of]} bags", f"95% interval of the difference {spanned(gain)}"
+    bags, span = f"{SET_NAMES[of]} bags", better(gain)
     judged = "" if expected is None else f" ({expected.standard_errors:.1f} standard errors)"
     by_nets = (
         "nets that were trained without a part of the training bags predict that part clearly "
@@ -234,11 +161,11 @@ def _without_off(run: RunRead, of: str) -> Iterator[str]:
     for some in (off[:1], off):
         gain = run.gain_interval(of, without=some) if 0 < len(some) <= len(own.ids) / 4 else None
         if gain is not None and gain[0] > 0:
-            names = listed((shortened(str(own.ids[bag]), 24) for bag in some), 3)
+            names = named(run, of, some)
             which = "which is off" if len(some) == 1 else "which are off"
             yield (
-                f"Without {names}, {which}, it would be clearly better "
-                f"(95% interval {spanned(gain)}): first check whether those data are right."
+                f"Without {names}, {which}, it would be clearly better ({better(gain)}): first "
+                "check whether those data are right."
             )
             return
 
@@ -280,23 +207,29 @@ def _of_bags(run: RunRead) -> Iterator[str]:
             continue
         off, n = off_bags(run, of), count(len(run.evaluations[of].ids), f"{name} bag")
         if off:
-            which = listed((_gap(run, of, bag) for bag in off[:3]), 3)
+            which = listed((_gap(run, of, bag) for bag in off[:NAMED]), NAMED)
+            one = len(off) == 1
             yield (
-                f"Of the {n}, {len(off):,} {'is' if len(off) == 1 else 'are'} off by more than "
-                f"{OFF:g} times what {'its size' if len(off) == 1 else 'their sizes'} "
-                f"would explain; the farthest: {which}."
+                f"Of the {n}, {len(off):,} {'is' if one else 'are'} off by more than {OFF:g} times "
+                f"what chance explains in {'a bag of its size' if one else 'bags of their sizes'}"
+                f"{'' if len(off) <= NAMED else '; the farthest'}: {which}."
             )
         else:
-            far = int(np.nan_to_num(run.variations(of)).argmax())
+            far = int(times_chance(run.evaluations[of]).argmax())
             yield (
-                f"Of the {n}, none is off by more than {OFF:g} times what its size would explain; "
-                f"the farthest is {_gap(run, of, far)}."
+                f"Of the {n}, none is off by more than {OFF:g} times what chance explains in a bag "
+                f"of its size; the farthest is {_gap(run, of, far)}."
             )
 
 
 def _gap(run: RunRead, of: str, bag: int) -> str:
-    own = run.evaluations[of]
-    c = int(np.argmax(np.abs(own.given[bag] - own.predicted[bag])))
-    given, predicted = percent(float(own.given[bag, c])), percent(float(own.predicted[bag, c]))
+    own, c = run.evaluations[of], told_class(run)
+    if c is None:
+        c = int(np.argmax(np.abs(own.given[bag] - own.predicted[bag])))
+    given, predicted = float(own.given[bag, c]), float(own.predicted[bag, c])
     name, label = shortened(str(own.ids[bag]), 32), shortened(run.classes[c], 24)
-    return f"{name} ({label}: known {given}, predicted {predicted})"
+    side = "too low" if predicted < given else "too high"
+    return (
+        f"{name} (share of {label}: known {percent(given)}, predicted {percent(predicted)}, {side}"
+        f"; {times_chance(own)[bag]:.1f} times chance)"
+    )

@@ -25,6 +25,7 @@ from apportion.report.effects import column_effects, effects_missing
 from apportion.report.examples import unsure_examples
 from apportion.report.instances import Instances, with_instances
 from apportion.report.read import SET_NAMES, RunRead, read_runs
+from apportion.report.weigh import OFF, told_class
 from apportion.report.words import PHASES, duration, listed, percent, plain, shortened, spanned
 from apportion.runs.run import Run
 
@@ -143,9 +144,10 @@ def page(runs: Sequence[RunRead], date: datetime) -> str:
         several=several,
         ended=any(run.evaluations for run in runs),
         runs=runs,
-        verdict=verdict(runs) if several else "",
+        verdict=list(verdict(runs)) if several else [],
         shared=list(of_data(runs[0])) if several and same_bags(runs) else [],
         compared=compared(runs),
+        with_accuracy=any(run.with_truth for run in runs),
         differences=differences(runs),
         training="Learning curves" if curves else "Training",
         curves=curves,
@@ -154,6 +156,7 @@ def page(runs: Sequence[RunRead], date: datetime) -> str:
         written=words.date(date.timestamp()),
         version=__version__,
         sets=SET_NAMES,
+        off=OFF,
     )
 
 
@@ -217,9 +220,13 @@ def nets(run: RunRead) -> list[tuple[str, str, str, str]]:
 def bags(run: RunRead) -> list[tuple[str, Chart, list[Worst]]]:
     """Return each set of bags with its chart and its worst bags."""
     found = [(of, run.evaluations[of]) for of in SET_NAMES if of in run.evaluations]
-    name = f"bags-{run.number}"
+    name, only = f"bags-{run.number}", told_class(run) if found else None
     return [
-        (of, bag_chart(f"{name}-{of}", of, own, run.classes), worst(own, run.classes))
+        (
+            of,
+            bag_chart(f"{name}-{of}", of, own, run.classes, only),
+            worst(own, run.classes, only=only),
+        )
         for of, own in found
     ]
 

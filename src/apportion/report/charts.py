@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apportion.errors import count
-from apportion.metrics import chance_variation, proportion_error, total_variation
+from apportion.metrics import proportion_error, total_variation
 from apportion.report.drawing import (
     BOTTOM,
     MUTED,
@@ -24,6 +24,7 @@ from apportion.report.drawing import (
     ring,
 )
 from apportion.report.read import SET_NAMES
+from apportion.report.weigh import OFF, times_chance
 from apportion.report.words import percent, shortened
 from apportion.runs.evaluation import Evaluation
 
@@ -43,54 +44,73 @@ class Worst(NamedTuple):
     bag: str
     size: int
     variation: float
-    chance: float  # the variation that the size of the bag explains
-    label: str  # the class with the largest gap
+    times: float  # what chance explains in a bag of its size
+    label: str  # the class with the largest gap, or the one that tells of both
     given: float
     predicted: float
 
+    @property
+    def is_off(self) -> bool:
+        """Whether chance does not explain it."""
+        return self.times > OFF
 
-def worst(evaluation: Evaluation, classes: Sequence[str], most: int = 8) -> list[Worst]:
-    """List the bags of largest total variation, the worst first."""
+
+def worst(
+    evaluation: Evaluation, classes: Sequence[str], most: int = 8, only: int | None = None
+) -> list[Worst]:
+    """List the bags that are off the most times what chance explains, each with one class."""
     far = np.nan_to_num(total_variation(evaluation.given, evaluation.predicted))
-    chance = np.nan_to_num(chance_variation(evaluation.predicted, evaluation.sizes))
-    found = []
-    for bag in np.argsort(-far, kind="stable")[:most].tolist():
+    times, found = times_chance(evaluation), []
+    for bag in np.argsort(-times, kind="stable")[:most].tolist():
         given, predicted = evaluation.given[bag].tolist(), evaluation.predicted[bag].tolist()
-        c = int(np.argmax(np.abs(evaluation.given[bag] - evaluation.predicted[bag])))
+        gaps = np.abs(evaluation.given[bag] - evaluation.predicted[bag])
+        c = int(np.argmax(gaps)) if only is None else only
         name, size = str(evaluation.ids[bag]), int(evaluation.sizes[bag])
-        by = float(far[bag]), float(chance[bag])
+        by = float(far[bag]), float(times[bag])
         found.append(Worst(name, size, *by, classes[c], given[c], predicted[c]))
     return found
 
 
-def bag_chart(name: str, of: str, evaluation: Evaluation, classes: Sequence[str]) -> Chart:
-    """Draw predicted against given proportions, one point per bag and class."""
+def bag_chart(
+    name: str, of: str, evaluation: Evaluation, classes: Sequence[str], only: int | None = None
+) -> Chart:
+    """Draw predicted against given proportions, one point per bag and class.
+
+    The bags that are off are ringed and named, or the farthest if none is.
+    """
     whole = np.isfinite(evaluation.predicted).all(axis=1)
     given, predicted = evaluation.given[whole], evaluation.predicted[whole]
     n_bags, n_classes = given.shape
     coloured = n_classes <= MOST_COLOURS
     top = max(float(given.max(initial=0)), float(predicted.max(initial=0)), 0.05)
     limit = min(1.0, np.ceil(top * 10.5) / 10)
-    named = [bag for bag in worst(evaluation, classes, NAMED) if bag.variation > 0]
+    far = [bag for bag in worst(evaluation, classes, NAMED, only) if bag.variation > 0]
+    named = [bag for bag in far if bag.is_off] or far[:1]
     with canvas(SQUARE, SQUARE, top=TITLE) as (figure, axes):
         _square(axes, limit)
         axes.set_title("predicted")
-        axes.set_xlabel("given")
+        axes.set_xlabel("known")
         for c in range(n_classes if coloured else 1):
             _dots(axes, c, *((given[:, c], predicted[:, c]) if coloured else (given, predicted)))
         _name(axes, named)
         error = proportion_error(given, predicted) if n_bags else 0.0
         text = (
-            f"Predicted against given proportions of {count(n_bags, f'{SET_NAMES[of]} bag')} and "
+            f"Predicted against known proportions of {count(n_bags, f'{SET_NAMES[of]} bag')} and "
             f"{count(n_classes, 'class')}. Mean total variation {error:.4f}."
         )
         if named:
-            text += f" The worst bag is {named[0].bag}, with {named[0].variation:.4f}."
+            text += f" Farthest off is {named[0].bag}, by {named[0].times:.1f} times chance."
         svg = as_svg(figure, name, text)
     caption = (
         f"One point per bag and class: {n_bags * n_classes:,} points of {count(n_bags, 'bag')}. On "
         f"the dashed line both agree. Mean total variation {error:.4f}."
     )
+    if named:
+        off = "each bag that is off" if len(named) > 1 else "the bag that is off"
+        which = off if named[0].is_off else "the farthest bag, which is not off"
+        at = "the class of its largest gap"
+        at = at if only is None else f"its share of {shortened(classes[only], 24)}"
+        caption += f" Ringed: {which}, at {at}."
     if not whole.all():
         caption += f" Left out: {count(int((~whole).sum()), 'bag')} without finite predictions."
     marks = ("round", "square")
@@ -134,7 +154,7 @@ def _dots(axes: Axes, series: int, x: Floats, y: Floats) -> None:
 
 
 def _name(axes: Axes, bags: Sequence[Worst]) -> None:
-    """Ring the worst bags and name them, on their side of the diagonal and away from it."""
+    """Ring bags and name them, on their side of the diagonal and away from it."""
     line = {"arrowstyle": "-", "color": MUTED, "linewidth": 0.8, "shrinkB": 5}
     for above in (True, False):
         own = [bag for bag in bags if (bag.predicted > bag.given) == above]

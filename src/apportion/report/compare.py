@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +11,16 @@ from numpy.typing import NDArray
 from apportion.errors import count
 from apportion.metrics import bootstrap
 from apportion.report.read import SET_NAMES, Interval, RunRead, without_folders, written
-from apportion.report.words import duration, listed, percent, plain, spanned
+from apportion.report.weigh import evidence, off_bags
+from apportion.report.words import duration, listed, percent, plain, shortened, spanned
+
+SUPPORT = {
+    "shown": 0,
+    "mixed": 1,
+    "expected": 1,
+    "unknown": 2,
+    "doubtful": 3,
+}  # the less the better
 
 
 class Measure(NamedTuple):
@@ -57,24 +66,64 @@ def compared(runs: Sequence[RunRead]) -> list[tuple[str, list[Cell]]]:
     return [*columns, ("time", [Cell(duration(run.total_seconds)) for run in runs])]
 
 
-def verdict(runs: Sequence[RunRead]) -> str:
-    """Say which run has the lowest error, if one has beyond uncertainty."""
+def verdict(runs: Sequence[RunRead]) -> Iterator[str]:
+    """Say which run has the lowest error, which to take, and what all of them find."""
     if not same_bags(runs):
-        return (
+        yield (
             "These runs were not all evaluated on the same bags, or have not all ended: their "
             "numbers cannot be compared directly."
         )
+        return
     of = runs[0].held_out or "train"
     best, n_bags = _best(runs, of, ERROR), len(runs[0].evaluations[of].ids)
     bags = f"the {count(n_bags, f'{SET_NAMES[of]} bag')}"
-    if of == "train":
-        bags += ", which all runs learned from"
+    which = f"{bags}, which all runs learned from" if of == "train" else bags
     if best is not None:
-        return f"On {bags}, {runs[best].name} has the lowest error, beyond what chance explains."
-    names = listed(run.name for run in runs)
+        yield f"On {which}, {runs[best].name} has the lowest error, beyond what chance explains."
+    else:
+        names = listed(run.name for run in runs)
+        yield (
+            f"On {which}, no run is clearly the best of {names}: another draw of such bags could "
+            "change the order of their errors."
+        )
+    yield _recommended(runs, best, bags)
+    off = [{str(run.evaluations[of].ids[bag]): None for bag in off_bags(run, of)} for run in runs]
+    if shared := [name for name in off[0] if all(name in own for own in off)]:
+        names = listed((shortened(name, 24) for name in shared), 3)
+        one = len(shared) == 1
+        yield (
+            f"{names} {'is' if one else 'are'} off in all runs, whatever the method: first check "
+            f"whether {'its' if one else 'their'} known shares are right."
+        )
+
+
+def _recommended(runs: Sequence[RunRead], best: int | None, bags: str) -> str:
+    """Say which run to take: the clearly best, else the best supported, else the quickest."""
+    ranks = [SUPPORT[evidence(run)] for run in runs]
+    least = min(ranks)
+    if least == SUPPORT["doubtful"]:
+        return "Use none of them yet: none is clearly better than the overall shares."
+    if best is not None and ranks[best] == least:
+        return f"Take {runs[best].name}."
+    chosen = [run for run, rank in zip(runs, ranks, strict=True) if rank == least]
+    take = min(chosen, key=lambda run: run.total_seconds)
+    others = [run.name for run, rank in zip(runs, ranks, strict=True) if rank > least]
+    if not others:
+        return f"Take {take.name}: it is as good as any, and took the least time to train."
+    alone = "it alone" if len(chosen) == 1 else f"as {listed(run.name for run in chosen)}, it"
+    also = "" if len(chosen) == 1 else ", and it took the least time to train"
+    if least == SUPPORT["shown"]:
+        return (
+            f"Take {take.name}: {alone} is clearly better than the overall shares on {bags}{also}."
+        )
+    if least == SUPPORT["unknown"]:
+        return f"Take {take.name}: nothing speaks against it, and that is all that can be said."
+    it, they, are = ("it", "It", "is") if len(others) == 1 else ("them", "They", "are")
     return (
-        f"On {bags}, no run is clearly the best of {names}: another draw of such bags could "
-        "change the order of their errors."
+        f"Take {take.name}: {alone} was also tried on bags that its nets had not seen, and did "
+        f"clearly better there than the overall shares{also}. {listed(others)} may be as good, but "
+        f"only {bags} speak for {it}, and do not show it: {they.lower()} {are} not to be used yet "
+        "for want of evidence, not because of a larger error."
     )
 
 

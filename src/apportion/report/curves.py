@@ -28,7 +28,7 @@ from apportion.report.drawing import (
     ring,
 )
 from apportion.report.read import RunRead
-from apportion.report.words import PHASES, duration, percent
+from apportion.report.words import PHASES, duration, listed, percent
 from apportion.runs.evaluation import Evaluation
 
 if TYPE_CHECKING:
@@ -47,10 +47,10 @@ CURVES = {  # names in the log, and what they are called
     "Labels changed": {"changed": ""},
 }
 CAPTIONS = {
-    "Loss": "The loss of the method, averaged over an epoch. Losses of different methods "
-    "cannot be compared.",
-    "Proportion error": "The share of a bag that is assigned to the wrong class: the total "
-    "variation of given and predicted proportions, averaged over the bags.",
+    "Loss": "What training makes small, averaged over an epoch. Losses of different methods cannot "
+    "be compared.",
+    "Proportion error": "By how much predicted and known shares of classes differ, averaged over "
+    "the bags: 0 where all are met, at most 1. Which single instances are right it cannot tell.",
     "Accuracy": "The true classes of instances are used for evaluation only, never for training.",
     "Labels changed": "The share of pseudo labels that changed at the end of an epoch.",
 }
@@ -105,12 +105,32 @@ def _curves(
     told = [line.told(percent) if shares else line.told() for line in lines]
     with canvas() as (figure, axes):
         keys = _draw(axes, lines, shares=shares)
+        if "loss" in curves:
+            caption += _why_it_rises(runs)
         if "valid_error" in curves:
             caption += _mark_selected(axes, runs)
         if "accuracy" in title.lower():
             axes.set_ylim(0, 1)
         svg = as_svg(figure, title, f"{title} by epoch. {'; '.join(told)}.")
     return Chart(title, svg, caption, keys)
+
+
+def _why_it_rises(runs: Sequence[RunRead]) -> str:
+    """Say which losses grow by design: their weight, or what is measured, changes in training."""
+    ramped = [run for run in runs if run.config["method"].get("ramp") and len(run.curve("loss"))]
+    if not ramped:
+        return ""
+    passing = [run for run in ramped if run.config["method"]["name"] == "count-likelihood"]
+    adding = [run for run in ramped if run not in passing]
+    told = [
+        ("it" if len(runs) == 1 else f"that of {listed(run.name for run in own)}") + how
+        for own, how in ((passing, " passes to a stricter one"), (adding, " takes in a second one"))
+        if own
+    ]
+    return (
+        f" A rise is not by itself a failure: in the first part of training {listed(told)}, step "
+        "by step. Judge by the proportion error."
+    )
 
 
 def _draw(axes: Axes, lines: Sequence[Line], *, shares: bool = False) -> list[Key]:
@@ -222,7 +242,7 @@ def _regret(runs: Sequence[RunRead]) -> Chart | None:
         for run in bounded:
             some = np.unique(np.geomspace(1, run.done, 60).round())
             bound = bound_shape(run.evaluations["train"], some)
-            axes.plot(some, bound, color=BOUND, linestyle=(0, (1, 3)))
+            axes.plot(some, bound, color=BOUND, linewidth=1)
         keys = _draw(axes, lines)
         if logarithmic:
             axes.set(xscale="log", yscale="log")
@@ -237,14 +257,16 @@ def _regret(runs: Sequence[RunRead]) -> Chart | None:
         told = "; ".join(line.told() for line in lines)
         svg = as_svg(figure, "regret", f"Regret per instance and epoch. {told}.")
     caption = (
-        "What the labels cost above the best fixed labels in hindsight, per instance and epoch"
-        + (", on logarithmic axes." if logarithmic else ".")
+        "How much worse the pseudo labels of all epochs so far were than the best labels that "
+        "could have been kept from the start, per instance and epoch"
+        + (", on logarithmic axes" if logarithmic else "")
+        + ". A falling line is a good sign."
     )
     if bounded:
-        keys.append(Key("shape of the bound", "var(--bound)", "1 3"))
+        keys.append(Key("shape of the bound", "var(--bound)"))
         caption += (
-            " Dotted: min(1, √(ln|Y| / t)), where |Y| is the number of labelings that meet the "
-            "counts of a bag, averaged over instances. The constant of the bound is not known: "
-            "compare slopes, not heights."
+            " The bound is what theory promises, up to a factor that is not known (compare slopes, "
+            "not heights): min(1, √(ln|Y| / t)), where |Y| is the number of labelings that meet "
+            "the counts of a bag, averaged over instances."
         )
     return Chart("Regret", svg, caption, keys if len(keys) > 1 else ())

@@ -1,11 +1,20 @@
-"""A chart of the columns of a table: how much worse proportions are predicted without each."""
+"""A chart of the columns of a table: how much worse proportions are predicted with it shuffled."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from apportion.errors import count
-from apportion.report.drawing import BOTTOM, INK, MUTED, SERIES, WIDTH, Chart, as_svg, canvas
+from apportion.report.drawing import (
+    BOTTOM,
+    INK,
+    MUTED,
+    SERIES,
+    WIDTH,
+    Chart,
+    as_svg,
+    canvas,
+)
 from apportion.report.read import SET_NAMES, RunRead
 from apportion.report.words import listed, points, shortened
 from apportion.runs.evaluation import MOST_COLUMNS, Effects
@@ -28,9 +37,12 @@ def column_effects(run: RunRead) -> tuple[Chart, str] | None:
     with canvas(WIDTH, height, top=4) as (figure, axes):
         mean, low, high = 100 * effects.increase[shown].T
         at = -np.arange(len(shown), dtype=float)
-        axes.barh(at - 0.2, mean, height=0.34, color=SERIES[0])
-        axes.hlines(at - 0.2, low, high, color=INK, linewidth=1.2)
-        axes.axvline(0, color=MUTED, linewidth=1)
+        colour = SERIES[(run.number - 1) % len(SERIES)]
+        axes.barh(at - 0.2, mean, height=0.34, color=colour, alpha=0.5)  # lines are seen on it
+        axes.vlines(np.zeros(len(at)), at - 0.44, at + 0.04, color=MUTED, linewidth=1)
+        axes.hlines(at - 0.2, low, high, color=INK, linewidth=1.5)
+        for ends in (low, high):
+            axes.vlines(ends, at - 0.3, at - 0.1, color=INK, linewidth=1.5)
         for y, column in zip(at, shown, strict=True):
             axes.annotate(
                 shortened(effects.names[column], 34),
@@ -50,7 +62,7 @@ def column_effects(run: RunRead) -> tuple[Chart, str] | None:
 
 def _described(effects: Effects, shown: list[int]) -> str:
     told = (f"{effects.names[n]} {points(effects.increase[n, 0])}" for n in shown)
-    return f"By how much the proportion error grows without each column: {'; '.join(told)}."
+    return f"By how much the proportion error grows when a column is shuffled: {'; '.join(told)}."
 
 
 def _caption(effects: Effects, of: str, n_columns: int) -> str:
@@ -60,8 +72,8 @@ def _caption(effects: Effects, of: str, n_columns: int) -> str:
     which += ", which it learned from," if of == "train" else ""
     return (
         f"{drawn}Bars: by how much more predicted and known shares of {which} differ when the "
-        f"values of the column are shuffled among their {rows:,} rows. Thin lines: 95% intervals "
-        "over the bags."
+        f"values of the column are shuffled among their {rows:,} rows. Lines with ends: 95% "
+        "intervals over the bags."
     )
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from apportion.bags.columns import Columns
 from apportion.errors import RunError
-from apportion.metrics import bootstrap, chance_variation, proportion_error, total_variation
+from apportion.metrics import bootstrap, proportion_error, total_variation
 from apportion.runs.evaluation import Evaluation, read_evaluations
 from apportion.runs.header import columns_of, read_header
 from apportion.runs.run import Run, planned
@@ -194,16 +194,11 @@ class RunRead:
 
         Some of these may be left out.
         """
-        mean = self._mean()
+        mean = self.overall
         if mean is None or of not in self.evaluations:
             return None
         gain = total_variation(self.evaluations[of].given, mean) - self.variations(of)
         return bootstrap(np.delete(gain, list(without)))
-
-    def chance(self, of: str) -> Floats:
-        """Return by how much bags of such sizes differ from right probabilities by chance."""
-        own = self.evaluations[of]
-        return chance_variation(own.predicted, own.sizes)
 
     def _logged(self, name: str) -> float | None:
         value = self.selected.get(name)
@@ -211,12 +206,14 @@ class RunRead:
 
     def error_of_mean(self, of: str) -> float | None:
         """Return the error of predicting the mean of the training bags for every bag."""
-        evaluation, mean = self.evaluations.get(of), self._mean()
+        evaluation, mean = self.evaluations.get(of), self.overall
         if evaluation is None or mean is None:
             return None
         return proportion_error(evaluation.given, mean)
 
-    def _mean(self) -> Floats | None:
+    @property
+    def overall(self) -> Floats | None:
+        """The overall shares of classes in the training bags."""
         train = self.evaluations.get("train")
         return None if train is None else np.average(train.given, axis=0, weights=train.sizes)
 

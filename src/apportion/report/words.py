@@ -43,7 +43,43 @@ def points(share: float) -> str:
     >>> points(0.0312), points(0.01)
     ('3.1 percentage points', '1.0 percentage points')
     """
-    return f"{100 * share:.1f} percentage points".replace("-", "−")
+    return f"{hundredths(share)} percentage points"
+
+
+def hundredths(share: float) -> str:
+    """Write a difference of shares in percentage points, where a text has named these before.
+
+    Examples
+    --------
+    >>> hundredths(0.0312)
+    '3.1'
+    """
+    return f"{100 * share:.1f}".replace("-", "−")
+
+
+def better(gain: Interval) -> str:
+    """Write the interval of a gain so that both its ends say which side is better.
+
+    Examples
+    --------
+    >>> better((0.012, 0.034))
+    '1.2 to 3.4 percentage points better, 95% interval'
+    >>> better((-0.0169, 0.0299))
+    'from 1.7 percentage points worse to 3.0 better, 95% interval'
+    >>> better((-0.0004, 0.02))
+    'from no difference to 2.0 percentage points better, 95% interval'
+    >>> better((-0.03, -0.01)), better(None)
+    ('1.0 to 3.0 percentage points worse, 95% interval', '')
+    """
+    if gain is None:
+        return ""
+    low, high = (hundredths(abs(end)) for end in gain)
+    if gain[0] < 0 < gain[1] and low == "0.0":
+        return f"from no difference to {high} percentage points better, 95% interval"
+    if gain[0] < 0 < gain[1]:
+        return f"from {low} percentage points worse to {high} better, 95% interval"
+    ends, side = ((low, high), "better") if gain[0] >= 0 else ((high, low), "worse")
+    return f"{ends[0]} to {ends[1]} percentage points {side}, 95% interval"
 
 
 def spanned(interval: Interval, write: Callable[[float], str] = plain) -> str:
@@ -68,6 +104,18 @@ def date(seconds: float | None) -> str:
     if seconds is None:
         return "–"
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def period(began: float | None, ended: float | None) -> str:
+    """Write from when to when, or when alone within one minute.
+
+    Examples
+    --------
+    >>> period(1_700_000_000, 1_700_000_010), period(1_700_000_000, 1_700_000_100)
+    ('on 2023-11-14 22:13 UTC', 'from 2023-11-14 22:13 UTC to 2023-11-14 22:15 UTC')
+    """
+    first, last = date(began), date(ended)
+    return f"on {last}" if first == last else f"from {first} to {last}"
 
 
 def duration(seconds: float) -> str:
