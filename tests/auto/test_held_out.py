@@ -115,6 +115,6 @@ def test_a_record_that_does_not_say_all_says_nothing(record):
 def test_what_to_expect_is_read_back_from_a_record_and_said():
     found = Expectation(0.25, 3.0)
     assert Expectation.of_record({"epoch": 9, **vars(found)}) == found
-    assert "25% less error" in str(found)
+    assert "25% less squared error" in str(found)
     assert "(0.9 standard errors): perhaps nothing can be learned" in str(Expectation(0.3, 0.9))
     assert Expectation(0.0, 1.0).learned

@@ -37,7 +37,7 @@ def test_it_learns_what_no_linear_model_can(differing, steps):
     assert learned.expectation is not None
     assert learned.expectation.learned
     assert learned.expectation.skill > 0.3
-    assert "less error" in str(learned.expectation)
+    assert "less squared error" in str(learned.expectation)
 
 
 @pytest.mark.slow

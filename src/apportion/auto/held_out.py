@@ -42,7 +42,7 @@ class Expectation:
     def __str__(self) -> str:
         unseen, others = "bags that a net did not see", "than by the proportions of all other bags"
         if self.learned:
-            return f"{unseen} are predicted with {self.skill:.0%} less error {others}"
+            return f"{unseen} are predicted with {self.skill:.0%} less squared error {others}"
         return (
             f"{unseen} are not predicted clearly better {others} "
             f"({self.standard_errors:.1f} standard errors): perhaps nothing can be learned"
