@@ -93,6 +93,12 @@ def read_proportions(
     if isinstance(given, Mapping | pd.Series):
         table = Table.read(given, classes, ())
         return BagTable(table.ids, table.classes, table.values)
+    with form.naming_options():
+        return _read(given, bag, classes, form)
+
+
+def _read(given: Any, bag: str, classes: Iterable[Hashable] | None, form: TableFormat) -> BagTable:
+    """Read a frame or a file."""
     source, frame, decimal = _load(given, bag, form)
     from_csv = decimal is not None
     if not len(frame):
