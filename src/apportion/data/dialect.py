@@ -174,17 +174,20 @@ def find_decimal(columns: Iterable[Sequence[str]], source: str, default: str) ->
     Raises
     ------
     DataError
-        If there is no default, and numbers may have either, as 1.234 may.
+        If numbers may have either, as 1.234 may, and their sign is not the default.
     """
     votes, doubtful = Counter[str](), ""
     for cells in columns:
         signs: Counter[str] = Counter(map(decimal_of, cells))
         votes += Counter({s: 1 for s in ".," if signs[s] > signs[OTHER[s]]})
-        if signs["?"] and not signs["."] and not signs[","]:
-            doubtful = doubtful or next(c for c in cells if decimal_of(c) == "?")
+        if signs["?"] and not signs["."] and not signs[","] and not doubtful:
+            either = (
+                c for c in cells if decimal_of(c) == "?" and (not default or default not in c)
+            )
+            doubtful = next(either, "")
     if votes:
         return "," if votes[","] > votes["."] or (votes[","] == votes["."] and not default) else "."
-    if doubtful and not default:
+    if doubtful:
         other = doubtful.replace(".", "").replace(",", "")
         raise DataError(
             f"{source} has {doubtful!r}, which may be {other} or "
