@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from apportion.data.dialect import TableFormat
 from apportion.data.pieces import open_pieces
 from apportion.data.proportions import read_proportions
+from apportion.data.tables import read_table
 from apportion.errors import ConfigError, DataError
 
 VALUES = {("a", "yes"): 0.25, ("a", "no"): 0.75, ("b", "yes"): 1.0, ("c", "no"): 1.0}
@@ -332,3 +333,17 @@ def test_options_that_are_named_are_those_of_the_table():
     ]
     with pytest.raises(ConfigError, match="proportions_decimal must be"):
         TableFormat(decimal=";", of="proportions_")
+
+
+def test_digits_that_a_computer_added_are_not_counted(tmp_path):
+    rows = pd.DataFrame({"bag": np.repeat(list("abcd"), 9), "x": np.arange(36.0)})
+    percent = np.array([[39.4, 60.5], [51.2, 48.9], [12.3, 87.7], [70.1, 29.9]])
+    table = pd.DataFrame(percent / 100, columns=["yes", "no"]).assign(bag=list("abcd"))
+    table.to_csv(tmp_path / "shares.csv", index=False)
+    assert "0.39399999999999996" in (tmp_path / "shares.csv").read_text()
+    assert read(tmp_path / "shares.csv").digits == 3
+    from_file = read_table(rows, bag="bag", proportions=tmp_path / "shares.csv")
+    from_frame = read_table(rows, bag="bag", proportions=table)
+    np.testing.assert_array_equal(from_file.proportions, from_frame.proportions)
+    table.assign(yes=1 / 3, no=2 / 3).to_csv(tmp_path / "shares.csv", index=False)
+    assert read(tmp_path / "shares.csv").digits == 6
