@@ -10,8 +10,8 @@ from __future__ import annotations
 import difflib
 import re
 import shlex
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 
 __all__ = [
     "ApportionError",
@@ -94,6 +94,19 @@ class ApportionError(Exception):
     def remedied(self, remedy: Words) -> ApportionError:
         """Return the same error with another remedy, for an interface without such an option."""
         return type(self)(*self.args[:-1], remedy)
+
+    def rename_options(self, names: Mapping[str, str]) -> None:
+        """Name other options in the message, where one stands for another."""
+        lines = ((line,) if isinstance(line, str) else line for line in self.args)
+        self.args = tuple(
+            tuple(
+                replace(part, name=names.get(part.name, part.name))
+                if isinstance(part, Option)
+                else part
+                for part in line
+            )
+            for line in lines
+        )
 
     def about(self, source: str) -> None:
         """Begin the message with the name of the table or file that it is about."""

@@ -4,6 +4,7 @@ import pytest
 from apportion import Bags
 from apportion.bags.read import Table
 from apportion.bags.totals import without_totals
+from apportion.errors import BagError
 from apportion.estimator.targets import read_targets
 
 RNG = np.random.default_rng(0)
@@ -65,6 +66,27 @@ def test_a_rare_class_is_no_total():
     assert len(kept(values, digits=1, sizes=np.full(4, 10))) == 3
 
 
+HALVES = SHARES[:, :1], 1 - SHARES[:, :1]
+OTHERS = RNG.random((12, 1)).round(3)
+
+
+@pytest.mark.parametrize("scale", [1.0, 100.0])
+@pytest.mark.parametrize(
+    ("columns", "families"),
+    [
+        ((SHARES, OTHERS, 1 - OTHERS), ("'c0', 'c1', 'c2'", "'c3', 'c4'")),
+        ((*HALVES, OTHERS, 1 - OTHERS), ("'c0', 'c1'", "'c2', 'c3'")),
+        ((OTHERS, SHARES, 1 - OTHERS), ("'c1', 'c2', 'c3'", "'c0', 'c4'")),
+        ((SHARES, SHARES[::-1]), ("'c0', 'c1', 'c2'", "'c3', 'c4', 'c5'")),
+    ],
+)
+def test_two_families_of_classes_are_not_totals(columns, families, scale):
+    with pytest.raises(BagError, match="classes of two questions") as error:
+        kept(*(scale * column for column in columns))
+    assert all(names in str(error.value) for names in families)
+    assert "classes=['c" in str(error.value)
+
+
 def test_every_interface_leaves_them_out():
     ids = np.repeat(np.arange(12), SIZES)
     table = {k: {"a": c[0], "b": c[1], "c": c[2], "all": c.sum()} for k, c in enumerate(COUNTS)}
@@ -74,3 +96,7 @@ def test_every_interface_leaves_them_out():
     targets = read_targets(len(ids), bags=ids, proportions=table)
     assert targets.classes == ("a", "b", "c")
     np.testing.assert_array_equal(targets.counts, COUNTS)
+
+
+def test_a_class_that_is_in_no_bag_and_the_total_are_no_family():
+    assert kept(*HALVES, np.zeros(12), np.ones(12)) == CLASSES

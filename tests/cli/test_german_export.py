@@ -141,3 +141,51 @@ def test_the_truth_of_some_rows_is_measured_everywhere(tmp_path):
     right = np.mean((found == frame["Stimme"])[some])
     assert f"Accuracy: {right:.2%} of the 150 rows with a label." in told
     done("report", tmp_path / "a", "--out", tmp_path / "report.html")
+
+
+# ------------------------------------------------------------------- two files, two formats
+
+
+def write_in_two_formats(folder):
+    """Rows with decimal commas, whose thousands alone have a sign, and shares with points."""
+    frame = voters()
+    table = proportions(frame, extra=False)
+    pay = [f"{v / 1000:.3f}" for v in frame["Einkommen"].clip(1000, 9000)]
+    rows = frame[["Wahlbezirk", "Alter"]].assign(Alter=frame["Alter"].round().astype(int))
+    rows = rows.assign(Einkommen=pay)
+    rows.to_csv(folder / "rows.csv", sep=";", index=False, encoding="cp1252")
+    table.round(6).to_csv(folder / "shares.csv", index=False)  # with commas, in UTF-8
+    given = ["--bag", "Wahlbezirk", "--proportions", folder / "shares.csv"]
+    return [folder / "rows.csv", *given]
+
+
+def test_an_option_is_of_one_file_and_each_file_has_its_own(tmp_path):
+    given = write_in_two_formats(tmp_path)
+    asked = run("check", *given)
+    assert asked.exit_code == 1
+    assert "rows.csv has '2." in asked.stderr
+    assert "Pass --decimal ','" in asked.stderr
+    german = ["--decimal", ",", "--sep", ";", "--encoding", "cp1252"]
+    told = run("check", *given, *german)
+    assert told.exit_code == 0, told.output
+    assert "read as numbers with separated thousands" in told.stdout
+    wrong = run("check", *given, *german, "--proportions-decimal", ",")
+    assert wrong.exit_code == 1
+    assert "shares.csv: column 'Ja'" in wrong.stderr
+    assert "Pass --proportions-decimal '.'" in wrong.stderr
+    wrong = run("check", *given, *german, "--proportions-encoding", "ascii")
+    assert "Pass --proportions-encoding cp1252" in wrong.stderr
+
+
+def test_the_format_of_the_proportions_is_kept_in_the_run(tmp_path):
+    given = [*write_in_two_formats(tmp_path), "--decimal", ","]
+    own = ["--proportions-sep", ",", "--proportions-decimal", ".", "--proportions-encoding", "utf8"]
+    quick = ["--method", "ridge", "--threads", "1", "--device", "cpu", "--out", tmp_path / "a"]
+    result = run("train", *given, *own, *quick)
+    assert result.exit_code == 0, result.output
+    data = config_of(tmp_path / "a")["data"]
+    assert {name: data[name] for name in data if name.startswith("proportions_")} == {
+        "proportions_sep": ",",
+        "proportions_decimal": ".",
+        "proportions_encoding": "utf8",
+    }

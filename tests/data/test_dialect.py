@@ -49,6 +49,17 @@ def test_separators_and_decimal_signs(text, sep, decimal):
     assert (found(text).sep, found(text).decimal) == (sep, decimal)
 
 
+def test_a_quoted_number_that_may_be_either_is_asked_for():
+    text = 'a,b,c\nx,"52,100",42\ny,"48,350",43\n'
+    with pytest.raises(DataError, match=r"'52,100', which may be 52100 or 52\.100") as error:
+        found(text)
+    assert "Pass decimal=','" in str(error.value)
+    assert found(text, decimal=".").decimal == "."
+    assert found(text + 'z,"52,1",44\n').decimal == ","
+    assert found(text + 'z,"1,152,100",44\n').decimal == "."
+    assert found('a,b\n"x, y",52.100\n').decimal == "."  # as in any file with commas
+
+
 def test_what_most_columns_have_decides():
     assert found("a;b;c\n1,5;2,5;1.5\n").decimal == ","
     assert found("a;b;c\n1,5;2.5;1.5\n").decimal == "."

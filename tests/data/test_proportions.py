@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from apportion.data.dialect import TableFormat
 from apportion.data.pieces import open_pieces
 from apportion.data.proportions import read_proportions
-from apportion.errors import DataError
+from apportion.data.tables import read_table
+from apportion.errors import ConfigError, DataError
 
 VALUES = {("a", "yes"): 0.25, ("a", "no"): 0.75, ("b", "yes"): 1.0, ("c", "no"): 1.0}
 
@@ -318,3 +319,31 @@ def test_classes_are_found_however_their_numbers_are_written(tmp_path):
     with pytest.raises(DataError, match="has class 1, which is not one of the given classes"):
         read_proportions(long, "bag", [0])
     assert read_proportions(long, "bag", [0, 1, 2]).values.tolist() == [[1, 3, 0], [2, 2, 0]]
+
+
+def test_options_that_are_named_are_those_of_the_table():
+    form = TableFormat(of="proportions_")
+    table = pd.DataFrame({"bag": ["a", "b"], "yes": ["1.234", "2.345"], "no": ["3.456", "1.111"]})
+    with pytest.raises(DataError, match="proportions_decimal=','"):
+        read_proportions(table, "bag", form=form)
+    right = TableFormat(decimal=",", of="proportions_")
+    assert read_proportions(table, "bag", form=right).values.tolist() == [
+        [1234, 3456],
+        [2345, 1111],
+    ]
+    with pytest.raises(ConfigError, match="proportions_decimal must be"):
+        TableFormat(decimal=";", of="proportions_")
+
+
+def test_digits_that_a_computer_added_are_not_counted(tmp_path):
+    rows = pd.DataFrame({"bag": np.repeat(list("abcd"), 9), "x": np.arange(36.0)})
+    percent = np.array([[39.4, 60.5], [51.2, 48.9], [12.3, 87.7], [70.1, 29.9]])
+    table = pd.DataFrame(percent / 100, columns=["yes", "no"]).assign(bag=list("abcd"))
+    table.to_csv(tmp_path / "shares.csv", index=False)
+    assert "0.39399999999999996" in (tmp_path / "shares.csv").read_text()
+    assert read(tmp_path / "shares.csv").digits == 3
+    from_file = read_table(rows, bag="bag", proportions=tmp_path / "shares.csv")
+    from_frame = read_table(rows, bag="bag", proportions=table)
+    np.testing.assert_array_equal(from_file.proportions, from_frame.proportions)
+    table.assign(yes=1 / 3, no=2 / 3).to_csv(tmp_path / "shares.csv", index=False)
+    assert read(tmp_path / "shares.csv").digits == 6

@@ -249,3 +249,16 @@ def test_a_net_takes_what_is_read():
 def test_what_is_wrong_with_rows_is_named(rows, options, message):
     with pytest.raises(DataError, match=message):
         read_signals(rows, **{**NAMES, **options})
+
+
+def test_the_table_of_proportions_has_a_format_of_its_own(tmp_path):
+    rows = "word;speaker;pitch\n" + "".join(f"{i};{'ab'[i % 2]};1.{i}00\n" for i in range(4))
+    (tmp_path / "rows.csv").write_text(rows)
+    (tmp_path / "shares.csv").write_text("speaker,no,yes\na,0.5,0.5\nb,0.5,0.5\n")
+    files: dict[str, Any] = {"rows": tmp_path / "rows.csv", "proportions": tmp_path / "shares.csv"}
+    named: dict[str, Any] = {"signal": "word", "bag": "speaker"}
+    bags: Any = read_signals(**files, **named, decimal=".")
+    assert bags.proportions.tolist() == [[0.5, 0.5]] * 2
+    assert bags.x[0].ravel().tolist() == pytest.approx([1.0, 1.1, 1.2, 1.3])
+    with pytest.raises(DataError, match=r"Pass proportions_decimal='\.'"):
+        read_signals(**files, **named, decimal=".", proportions_decimal=",")

@@ -1,7 +1,8 @@
 """Columns of totals in a table of proportions or counts, which are no classes.
 
 The table as a whole does not sum to 1, to 100 or to the sizes of the bags, but it does without one
-or two columns: these are left out. So is a column of counts that is the sum of all others.
+or two columns: these are left out. So is a column of counts that is the sum of all others. Where
+columns are two families of classes, each of which is whole, it is not known which is meant.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 from apportion.bags.checks import SUM_TOLERANCE, Floats, Ints
 from apportion.bags.read import Table
 from apportion.bags.rounding import MOST_DIGITS, digits_of
-from apportion.errors import listing
+from apportion.errors import BagError, Option, comma_list, listing
 
 __all__ = ["without_totals"]
 
@@ -48,6 +49,13 @@ def without_totals(table: Table, sizes: Ints) -> Table:
 
 
 def _totals(table: Table, sizes: Ints) -> tuple[int, ...]:
+    """Return the columns of totals.
+
+    Raises
+    ------
+    BagError
+        If the columns are two families of classes.
+    """
     values, n_columns = table.values, len(table.classes)
     sums = values.sum(axis=1)
     if n_columns < 3 or not np.isfinite(values).all() or (values < 0).any():
@@ -62,6 +70,7 @@ def _totals(table: Table, sizes: Ints) -> tuple[int, ...]:
     ]
     if any((np.abs(sums - whole) <= allowed).all() for whole, allowed in wholes):
         return ()
+    found: list[tuple[int, ...]] = []
     for n_out in (1, 2) if n_columns <= MOST_COLUMNS else (1,):
         found = [
             out
@@ -69,10 +78,41 @@ def _totals(table: Table, sizes: Ints) -> tuple[int, ...]:
             if n_columns - n_out >= 2 and _are_totals(values, out, sums, wholes)
         ]
         if found:
-            return found[0] if len(found) == 1 else ()
+            break
+    if not (found and len(found[0]) == 1):
+        beside = [tuple(range(k, n_columns)) for k in range(2, n_columns - 1)]
+        for out in [*found, *(beside if len(values) >= FEWEST_BAGS else [])]:
+            if _are_families(values, out, wholes):
+                raise _two_families(table, out)
+    if found:
+        return found[0] if len(found) == 1 else ()
     varied = len(np.unique(sums)) >= FEWEST_BAGS
     same = [(c,) for c in range(n_columns) if (values[:, c] == sums - values[:, c]).all()]
     return same[0] if varied and len(same) == 1 else ()
+
+
+def _are_families(values: Floats, some: tuple[int, ...], wholes: list[tuple[Any, float]]) -> bool:
+    """Tell whether bags are whole in some columns alone, and in all others alone."""
+    sums = values[:, list(some)].sum(axis=1)
+    rest = values.sum(axis=1) - sums
+    return any(
+        bool(((np.abs(sums - whole) <= allowed) & (np.abs(rest - whole) <= allowed)).all())
+        for whole, allowed in wholes
+    )
+
+
+def _two_families(table: Table, some: tuple[int, ...]) -> BagError:
+    second = [str(table.classes[c]) for c in some]
+    first = [str(name) for c, name in enumerate(table.classes) if c not in some]
+    return BagError(
+        f"the columns {listing(map(repr, first))} are whole in every bag, and so are "
+        f"{listing(map(repr, second))}: they are the classes of two questions.",
+        (
+            "Name those of one of them, ",
+            Option("classes", repr(first), comma_list(first)),
+            ", or leave the others out of the table.",
+        ),
+    )
 
 
 def _are_totals(

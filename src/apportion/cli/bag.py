@@ -6,8 +6,9 @@ from typing import Annotated, Any
 import typer
 
 from apportion.cli.options import listed, options_of, takes
-from apportion.cli.source import FORMAT, Source
+from apportion.cli.source import Source
 from apportion.cli.terminal import log_shown
+from apportion.data.dialect import FORMAT, TableFormat
 
 __all__ = ["bag"]
 
@@ -75,7 +76,6 @@ def bag(
 
       apportion bag iris.data --names a,b,c,d,kind --label kind --size 10 --keep-label
     """
-    from apportion.data.dialect import TableFormat
     from apportion.study.bagging import BagRecipe, bag_table
 
     recipe = BagRecipe(protocol, size, n_bags, alpha, valid, seed)

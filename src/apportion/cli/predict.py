@@ -12,8 +12,9 @@ import typer
 
 from apportion.cli._rows import Piece, Wanted, pieces_of
 from apportion.cli.options import listed, options_of, takes
-from apportion.cli.source import FORMAT, Source
+from apportion.cli.source import PROPORTIONS_FORMAT, Source
 from apportion.cli.terminal import log_shown
+from apportion.data.dialect import FORMAT
 from apportion.errors import ConfigError, DataError, count, suggestion
 from apportion.files import check_free, replacing
 from apportion.runs.run import Run
@@ -30,12 +31,11 @@ FORMATS = (".csv", ".parquet")
 # Options of the run's data that hold for what is predicted as well.
 ALIKE = ("bag", "images", "file", "size", "follow_links", "signal", "order", "channels", "classes")
 OWN = ("bag", "names", "images", "size", "follow_links", "normalize", "skip_unplaced")
-FORM = (*FORMAT, "proportions_sheet")
 
 
 @takes(
     options_of(Source, "Data", OWN, dict.fromkeys(("bag", "images", "size"), "the run's")),
-    options_of(Source, "Format", FORM),
+    options_of(Source, "Format", (*FORMAT, *PROPORTIONS_FORMAT)),
 )
 def predict(
     run: Annotated[Path, typer.Argument(help="The folder of a run, or the file of a model.")],

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from apportion.cli.options import image_size, listed, options_of
 from apportion.cli.terminal import with_exclude
-from apportion.data.dialect import TableFormat
+from apportion.data.dialect import FORMAT, TableFormat
 from apportion.errors import ConfigError, DataError, Option, Words, must_be, suggestion
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ __all__ = ["Source"]
 
 PATHS = ("rows", "proportions", "images")
 NEEDS = {"size": "images", "follow_links": "images", "order": "signal", "channels": "signal"}
-FORMAT = ("sep", "decimal", "encoding", "sheet")
+PROPORTIONS_FORMAT = tuple(f"proportions_{name}" for name in FORMAT)
 LISTS = ("channels", "classes", "exclude", "keep", "names", "size")
 
 
@@ -90,15 +90,22 @@ class Source:
     channels : tuple of str
         The columns of signals that are learned from; by default all that are not named above.
     sep : str, optional
-        The separator of cells in text files: ',', ';', '|' or tab; by default as recognised.
+        The separator of cells in a text file of rows: ',', ';', '|' or tab; by default as
+        recognised.
     decimal : str, optional
-        The decimal sign in text files: '.' or ','; by default as recognised.
+        The decimal sign in a text file of rows: '.' or ','; by default as recognised.
     encoding : str, optional
-        The encoding of text files, for example cp1252; by default as recognised.
+        The encoding of a text file of rows, for example cp1252; by default as recognised.
     sheet : str, optional
         The sheet of an Excel file of rows; by default the first.
+    proportions_sep : str, optional
+        The separator of cells in --proportions.
+    proportions_decimal : str, optional
+        The decimal sign in --proportions.
+    proportions_encoding : str, optional
+        The encoding of --proportions.
     proportions_sheet : str, optional
-        The same of --proportions.
+        The sheet of --proportions.
 
     Examples
     --------
@@ -128,11 +135,14 @@ class Source:
     decimal: str | None = None
     encoding: str | None = None
     sheet: str | None = None
+    proportions_sep: str | None = None
+    proportions_decimal: str | None = None
+    proportions_encoding: str | None = None
     proportions_sheet: str | None = None
 
     def __post_init__(self) -> None:
         """Check that the options go together."""
-        _ = self.form
+        _ = self.form, self.proportions_form
         if self.images is not None and self.signal is not None:
             raise ConfigError(
                 "rows are image files (images) and frames of signals (signal) at once.",
@@ -166,6 +176,12 @@ class Source:
         return TableFormat(self.sep, self.decimal, self.encoding, self.sheet)
 
     @property
+    def proportions_form(self) -> TableFormat:
+        """What is known of the format of the table of proportions."""
+        own = {name: getattr(self, f"proportions_{name}") for name in FORMAT}
+        return TableFormat(**own, of="proportions_")
+
+    @property
     def format_flags(self) -> str:
         """The options that a file like this one needs again, as flags."""
         given = {name: getattr(self, name) for name in FORMAT}
@@ -178,7 +194,7 @@ class Source:
     def flags(cls) -> list[inspect.Parameter]:
         """Return the options that are flags of a verb."""
         names = [o.name for o in fields(cls) if o.name not in ("rows", "channels")]
-        form = (*FORMAT, "proportions_sheet")
+        form = (*FORMAT, *PROPORTIONS_FORMAT)
         own = [name for name in names if name not in form]
         return [*options_of(cls, "Data", own), *options_of(cls, "Format", form)]
 
@@ -252,8 +268,8 @@ class Source:
         """Read a table of proportions."""
         from apportion.data.proportions import read_proportions
 
-        form = replace(self.form, sheet=self.proportions_sheet)
-        return read_proportions(proportions, self.bag, self.classes or None, form)
+        classes = self.classes or None
+        return read_proportions(proportions, self.bag, classes, self.proportions_form)
 
     def read(self, columns: Columns | None, validation: float | None, seed: int) -> Read:
         """Read the bags to train on, to select by and to test on.

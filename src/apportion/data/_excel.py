@@ -9,19 +9,20 @@ from typing import Any
 import pandas as pd
 
 from apportion.data._cells import numbers_written
-from apportion.data.dialect import find_decimal
+from apportion.data.dialect import TableFormat, find_decimal
 from apportion.errors import DataError, Option, listing, suggestion
 
 notes = logging.getLogger("apportion.reading")
 
 
-def read_sheet(path: Path, sheet: str | None) -> pd.DataFrame:
+def read_sheet(path: Path, form: TableFormat) -> pd.DataFrame:
     """Read a sheet, by default the first one.
 
     Cells keep their types: a percentage is a number of 0 to 1. Columns in which some cells are
     texts are columns of texts, unless all of these are numbers. Rows without any value are left
     out, as empty lines of a text file are.
     """
+    sheet = form.sheet
     try:
         import openpyxl  # noqa: F401
     except ImportError as error:
@@ -41,7 +42,7 @@ def read_sheet(path: Path, sheet: str | None) -> pd.DataFrame:
             path,
             chosen,
             listing(map(repr, names)),
-            Option("sheet", repr(names[1]), names[1]),
+            Option(form.sheet_option, repr(names[1]), names[1]),
         )
     frame = frame.dropna(how="all").reset_index(drop=True)
     if not frame.shape[1]:

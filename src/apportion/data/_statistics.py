@@ -33,6 +33,7 @@ from apportion.data._cells import (
     read_numbers,
     read_texts,
 )
+from apportion.data._meant import why_categories
 from apportion.data.dialect import other_decimal
 from apportion.errors import DataError, Option, Words, comma_list, listing
 
@@ -55,6 +56,7 @@ class _Column:
     counts: Counter[str] = field(default_factory=Counter)
     orders: set[str] = field(default_factory=lambda: {DAY_FIRST, MONTH_FIRST})  # if texts are dates
     ordered: bool = False  # whether it matters for one of them
+    named: bool = False  # whether texts are surely categories
 
     def add(self, values: NDArray[np.float64], times: Any = 1) -> None:
         """Add numbers to the sum and the range."""
@@ -134,7 +136,7 @@ class Statistics:
         elif kind == "text":
             codes, texts = read_texts(cells)
             if isinstance(cells.dtype, pd.CategoricalDtype):
-                column.orders = set()
+                column.orders, column.named = set(), True
             new = [text for text in texts if text not in column.counts]
             column.orders &= date_orders(new) if column.orders else set()
             column.ordered = column.ordered or (bool(column.orders) and any(map(is_ordered, new)))
@@ -167,10 +169,8 @@ class Statistics:
                     f"those {'at the beginning' if not self.decimal else 'of other cells'}.",
                     other_decimal(self.decimal),
                 )
-        n_odd = sum(column.counts[text] for text in odd)
-        if 0 < n_odd <= column.known / 10:
-            why = f"{n_odd:,} of its {column.known:,} values are not numbers, such as {odd[0]!r}"
-            log.warning("Column %r is read as categories, since %s.", name, why)
+        if not column.named and (why := why_categories(column.counts)):
+            log.warning("Column %r is read as categories, since %s", name, why)
 
     def fields(self) -> dict[str, Any]:
         """Return the fields of `Columns`."""

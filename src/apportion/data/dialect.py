@@ -11,17 +11,18 @@ import codecs
 import csv
 import io
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from apportion.bags.notation import OTHER, decimal_of
-from apportion.errors import ConfigError, DataError, Option, Words, must_be
+from apportion.errors import ApportionError, ConfigError, DataError, Option, Words, must_be
 
-__all__ = ["PLAIN", "Dialect", "TableFormat", "find_decimal", "recognise"]
+__all__ = ["FORMAT", "PLAIN", "Dialect", "TableFormat", "find_decimal", "recognise"]
 
+FORMAT = ("sep", "decimal", "encoding", "sheet")  # the options of a table
 SEPARATORS = {"\t": "tabs", ";": "semicolons", "|": "bars", ",": "commas"}
 BOMS = {
     codecs.BOM_UTF8: "utf-8-sig",
@@ -49,29 +50,46 @@ class TableFormat:
         the name of its encoding.
     sheet : str, optional
         Of an Excel file.
+    of : str
+        What the names of the options begin with: "proportions_" for the table of the bags.
     """
 
     sep: str | None = None
     decimal: str | None = None
     encoding: str | None = None
     sheet: str | None = None
+    of: str = ""
 
     def __post_init__(self) -> None:
         """Check what is said."""
         sep = {"tab": "\t", "\\t": "\t"}.get(self.sep or "", self.sep)
         object.__setattr__(self, "sep", sep)
         if sep is not None and (len(sep) != 1 or sep.isalnum() or sep in "\"'.\r\n"):
-            raise must_be("sep", "one character, such as ';' or ',', or tab", self.sep)
+            raise must_be(f"{self.of}sep", "one character, such as ';' or ',', or tab", self.sep)
         if self.decimal is not None and self.decimal not in OTHER:
-            raise must_be("decimal", "'.' or ','", self.decimal)
+            raise must_be(f"{self.of}decimal", "'.' or ','", self.decimal)
         if self.encoding is not None:
             try:
                 codecs.lookup(self.encoding)
             except LookupError:
                 raise ConfigError(
-                    f"encoding is {self.encoding!r}, which is not known.",
+                    f"{self.of}encoding is {self.encoding!r}, which is not known.",
                     "Pass the name of one, for example utf-8, cp1252 or utf-16.",
                 ) from None
+
+    @property
+    def sheet_option(self) -> str:
+        """The name of the option that chooses a sheet."""
+        return f"{self.of}sheet"
+
+    @contextmanager
+    def naming_options(self) -> Iterator[None]:
+        """Name the options of this table, and not those of another, in the remedy of an error."""
+        try:
+            yield
+        except ApportionError as error:
+            error.rename_options({name: f"{self.of}{name}" for name in FORMAT})
+            raise
 
 
 PLAIN = TableFormat()
@@ -156,17 +174,20 @@ def find_decimal(columns: Iterable[Sequence[str]], source: str, default: str) ->
     Raises
     ------
     DataError
-        If there is no default, and numbers may have either, as 1.234 may.
+        If numbers may have either, as 1.234 may, and their sign is not the default.
     """
     votes, doubtful = Counter[str](), ""
     for cells in columns:
         signs: Counter[str] = Counter(map(decimal_of, cells))
         votes += Counter({s: 1 for s in ".," if signs[s] > signs[OTHER[s]]})
-        if signs["?"] and not signs["."] and not signs[","]:
-            doubtful = doubtful or next(c for c in cells if decimal_of(c) == "?")
+        if signs["?"] and not signs["."] and not signs[","] and not doubtful:
+            either = (
+                c for c in cells if decimal_of(c) == "?" and (not default or default not in c)
+            )
+            doubtful = next(either, "")
     if votes:
         return "," if votes[","] > votes["."] or (votes[","] == votes["."] and not default) else "."
-    if doubtful and not default:
+    if doubtful:
         other = doubtful.replace(".", "").replace(",", "")
         raise DataError(
             f"{source} has {doubtful!r}, which may be {other} or "

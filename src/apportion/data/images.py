@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
@@ -46,6 +45,9 @@ def read_images(
     decimal: str | None = None,
     encoding: str | None = None,
     sheet: str | None = None,
+    proportions_sep: str | None = None,
+    proportions_decimal: str | None = None,
+    proportions_encoding: str | None = None,
     proportions_sheet: str | None = None,
 ) -> Bags:
     """Read image files, and put them in bags.
@@ -80,8 +82,10 @@ def read_images(
         when it is not used any more.
     skip_unplaced : bool
         Whether rows without a bag, or of a bag that `proportions` do not have, are left out.
-    sep, decimal, encoding, sheet, proportions_sheet : str, optional
-        The format of files, as in `apportion.read_table`.
+    sep, decimal, encoding, sheet : str, optional
+        The format of the file of rows, as in `apportion.read_table`.
+    proportions_sep, proportions_decimal, proportions_encoding, proportions_sheet : str, optional
+        The same of the table of proportions.
 
     Examples
     --------
@@ -111,7 +115,8 @@ def read_images(
     form = TableFormat(sep, decimal, encoding, sheet)
     known = None
     if proportions is not None:
-        known = read_proportions(proportions, bag, form=replace(form, sheet=proportions_sheet))
+        own = proportions_sep, proportions_decimal, proportions_encoding, proportions_sheet
+        known = read_proportions(proportions, bag, form=TableFormat(*own, "proportions_"))
     bags, _, files = _place(folder, table, bag, file, label, known, form=form, **how)
     return bags.with_rows(files.read(shape, target))
 

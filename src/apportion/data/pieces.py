@@ -233,7 +233,7 @@ def open_pieces(
         check_file(path)
     if is_excel(path):
         with reading(path):
-            return _of_frame(str(path), read_sheet(path, form.sheet))
+            return _of_frame(str(path), read_sheet(path, form))
     with reading(path):
         if is_parquet(path):
             file, dialect = _open_parquet(parquet_files(path)[0]), Dialect()

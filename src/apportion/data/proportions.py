@@ -13,8 +13,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from apportion.bags.names import Register, as_written, sorted_names
-from apportion.bags.notation import OTHER, decimal_of, parse_number
+from apportion.bags.notation import OTHER, Written, decimal_of, parse_number
 from apportion.bags.read import Table
+from apportion.bags.rounding import MOST_DIGITS, digits_of
 from apportion.data.dialect import PLAIN, TableFormat, find_decimal, other_decimal
 from apportion.data.pieces import (
     KINDS,
@@ -93,6 +94,12 @@ def read_proportions(
     if isinstance(given, Mapping | pd.Series):
         table = Table.read(given, classes, ())
         return BagTable(table.ids, table.classes, table.values)
+    with form.naming_options():
+        return _read(given, bag, classes, form)
+
+
+def _read(given: Any, bag: str, classes: Iterable[Hashable] | None, form: TableFormat) -> BagTable:
+    """Read a frame or a file."""
     source, frame, decimal = _load(given, bag, form)
     from_csv = decimal is not None
     if not len(frame):
@@ -233,13 +240,20 @@ class _Numbers:
                 bad[k] = written is None and cell.strip().lower() != "nan"
                 if written is not None:
                     values[k] = written.value
-                    self.digits = max(self.digits, written.digits)
+                    self.digits = max(self.digits, _digits(written))
             else:
                 try:
                     values[k] = float(cell)
                 except (TypeError, ValueError):
                     bad[k] = True
         return values[codes], bad[codes]
+
+
+def _digits(written: Written) -> int:
+    """Return the digits after the decimal sign; 0.39399999999999996 is 0.394 of a computer."""
+    if written.digits <= MOST_DIGITS:
+        return written.digits
+    return digits_of(np.array([written.value]))
 
 
 def _wide(

@@ -7,7 +7,6 @@ sees real frames only.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -123,6 +122,9 @@ def read_signals(
     decimal: str | None = None,
     encoding: str | None = None,
     sheet: str | None = None,
+    proportions_sep: str | None = None,
+    proportions_decimal: str | None = None,
+    proportions_encoding: str | None = None,
     proportions_sheet: str | None = None,
 ) -> Bags:
     """Read signals from a table that has one row per frame, and put them in bags.
@@ -150,8 +152,10 @@ def read_signals(
         The columns of the channels, in this order; by default all other columns.
     skip_unplaced : bool
         Whether signals without a bag, or of a bag that `proportions` do not have, are left out.
-    sep, decimal, encoding, sheet, proportions_sheet : str, optional
-        The format of files, as in `apportion.read_table`.
+    sep, decimal, encoding, sheet : str, optional
+        The format of the file of rows, as in `apportion.read_table`.
+    proportions_sep, proportions_decimal, proportions_encoding, proportions_sheet : str, optional
+        The same of the table of proportions.
 
     Examples
     --------
@@ -179,7 +183,8 @@ def read_signals(
             "Add one column per channel.",
         )
     names = frame[signal].tolist()
-    form = replace(form, sheet=proportions_sheet)
+    own = proportions_sep, proportions_decimal, proportions_encoding, proportions_sheet
+    form = TableFormat(*own, "proportions_")
     table = None if proportions is None else read_proportions(proportions, bag, form=form)
     bag_of = agreed(source, "signal", names, "bag", names_in(pieces, frame[bag], table))
     truth = None

@@ -13,7 +13,6 @@ import logging
 import os
 import warnings
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +59,9 @@ def read_table(
     decimal: str | None = None,
     encoding: str | None = None,
     sheet: str | None = None,
+    proportions_sep: str | None = None,
+    proportions_decimal: str | None = None,
+    proportions_encoding: str | None = None,
     proportions_sheet: str | None = None,
 ) -> Bags:
     """Read bags from a table of rows and a table of proportions.
@@ -103,10 +105,12 @@ def read_table(
     skip_unplaced : bool
         Whether rows without a bag, or of a bag that `proportions` do not have, are left out.
     sep, decimal, encoding : str, optional
-        Of text files: the separator of cells ("," ";" "|" or "tab"), the decimal sign ("." or ","),
-        and the encoding. By default they are recognised for each file.
-    sheet, proportions_sheet : str, optional
-        Of Excel files: the sheet of the rows and that of the proportions; by default the first.
+        Of a text file of rows: the separator of cells ("," ";" "|" or "tab"), the decimal sign
+        ("." or ","), and the encoding. By default they are recognised.
+    sheet : str, optional
+        The sheet of an Excel file of rows; by default the first.
+    proportions_sep, proportions_decimal, proportions_encoding, proportions_sheet : str, optional
+        The same of the table of proportions.
 
     Returns
     -------
@@ -133,7 +137,9 @@ def read_table(
     array([45.,  1.], dtype=float32)
     """
     known = bag, proportions, classes, label, columns, keep, store, skip_unplaced
-    table = _Reading(rows, *known, sep, decimal, encoding, sheet, proportions_sheet)
+    form = sep, decimal, encoding, sheet
+    own = proportions_sep, proportions_decimal, proportions_encoding, proportions_sheet
+    table = _Reading(rows, *known, *form, *own)
     return table.read(counts, normalize, None)[0]
 
 
@@ -234,6 +240,9 @@ class _Reading:
         decimal: str | None = None,
         encoding: str | None = None,
         sheet: str | None = None,
+        proportions_sep: str | None = None,
+        proportions_decimal: str | None = None,
+        proportions_encoding: str | None = None,
         proportions_sheet: str | None = None,
     ) -> None:
         form = TableFormat(sep, decimal, encoding, sheet)
@@ -254,7 +263,8 @@ class _Reading:
         self.classes = None if classes is None else list(classes)
         self.table = None
         if proportions is not None:
-            form = replace(form, sheet=proportions_sheet)
+            own_form = proportions_sep, proportions_decimal, proportions_encoding, proportions_sheet
+            form = TableFormat(*own_form, "proportions_")
             self.table = read_proportions(proportions, bag, self.classes, form)
         self.skip_unplaced = skip_unplaced
         self.scan = Scan(self.source, bag, label, self.table, skip_unplaced=skip_unplaced)
