@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import sklearn
+import torch
 from sklearn.model_selection import (
     GridSearchCV,
     GroupKFold,
@@ -12,6 +13,7 @@ from sklearn.model_selection import (
 )
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from torch.utils.data import TensorDataset
 
 from apportion import BagKFold, LLPClassifier, proportion_scorer
 from tests.estimator.test_classifier import problem
@@ -131,3 +133,9 @@ def test_one_folder_is_not_for_many_trainings(tmp_path):
     ):
         run(GridSearchCV, classifier, {"bags": BAGS, "proportions": TABLE}, False)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_dataset_is_not_cut_into_items_that_are_read_once():
+    items = TensorDataset(torch.as_tensor(X))
+    with pytest.raises(ValueError, match=r"(?s)cuts X, a TensorDataset.*Pass arrays"):
+        GridSearchCV(LLPClassifier(), {"method": ["fpl"]}, cv=2).fit(items, NAMES)

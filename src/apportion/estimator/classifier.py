@@ -200,12 +200,14 @@ class LLPClassifier(Predictions, ClassifierMixin, BaseEstimator):  # type: ignor
 
         Parameters
         ----------
-        X : array of shape (n_rows, …), DataFrame, tuple of arrays, or Bags
+        X : array of shape (n_rows, …), DataFrame, tuple of arrays, Dataset, or Bags
             Missing numbers are replaced by the mean of their column, and a column that has any gets
             a second column that says where. Text and categoricals are categories; one that
             the training rows do not have counts as missing later on. Arrays of three or more
             dimensions go to the net as they are: signals are (channels, length), images (channels,
             height, width), or with their channels last, which a net of this library gets first.
+            The items of a map-style Dataset are read anew in every epoch, and a label beside an
+            instance is not used: `Bags.from_dataset` says more of them, and has further options.
             `Bags` have their proportions: pass nothing else with them.
         y : array, optional
             Without `bags` the label of every row. With them labels, of which only the counts in

@@ -15,6 +15,7 @@ from typing import Any
 import sklearn
 
 from apportion.errors import BagError, ConfigError
+from apportion.estimator.inputs import has_items
 from apportion.estimator.selection import ProportionScorer
 from apportion.estimator.targets import has_rows_of_proportions
 
@@ -37,6 +38,11 @@ def check_search(run: Any, bags: Any) -> None:
             "own.",
             "Leave run out, and set it for the best: "
             "clone(search.best_estimator_).set_params(run=…).fit(…).",
+        )
+    if has_items(X := search.get("X")):
+        raise BagError(
+            f"the search cuts X, a {type(X).__name__}, into lists of items, each read only once.",
+            "Pass arrays to a search, or fit the settings one after the other.",
         )
     y = search.get("y")
     if bags is None and y is None:
