@@ -220,7 +220,7 @@ def test_images_whose_channels_are_first_stay():
 # -------------------------------------------------------------------------------------- Datasets
 
 
-class Noisy(Dataset):  # type: ignore[type-arg]
+class Noisy(Dataset):
     """Items (x, y) with random noise, which notes what was read; y is no part of an instance."""
 
     def __init__(self, x, noise=0.5):

@@ -212,7 +212,8 @@ class LLPClassifier(Predictions, ClassifierMixin, BaseEstimator):  # type: ignor
         y : array, optional
             Without `bags` the label of every row. With them labels, of which only the counts in
             every bag are used, or rows of proportions of shape (n_rows, n_classes). With
-            `proportions`, labels for the accuracies in `history_`, which decide nothing.
+            `proportions`, labels for the accuracies in `history_`, which decide nothing. Some may
+            be missing (None, NaN, or −1 unless that is a class): accuracies are over the others.
         bags : sequence of n_rows bag ids, optional
         proportions : DataFrame, dict or array, optional
             By bag id: a frame indexed by it with one column per class, or a dict of sequences or of
