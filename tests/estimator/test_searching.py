@@ -82,6 +82,17 @@ def test_without_anything_the_search_says_so_too():
         run(GridSearchCV, LLPClassifier(), {}, False)
 
 
+@pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.__name__)
+@pytest.mark.parametrize("routing", [False, True], ids=["not routed", "routed"])
+def test_labels_are_nothing_to_score_proportions_by(tool, routing):
+    classifier = LLPClassifier("ridge", random_state=0)
+    with (
+        sklearn.config_context(enable_metadata_routing=routing),
+        pytest.raises(ValueError, match=r"(?s)neither to fit nor to score.*bags= and proportions="),
+    ):
+        run(tool, classifier, {}, False, y=NAMES, scoring=proportion_scorer)
+
+
 def test_rows_of_proportions_need_their_bags_as_well():
     rows = TABLE.loc[BAGS].to_numpy()
     with pytest.raises(ValueError, match="to fit, but not to score"):

@@ -51,13 +51,12 @@ def check_search(run: Any, bags: Any) -> None:
             "passed, but the target y is None.",
             _remedy(),
         )
-    if bags is not None and _needs_bags(search.get("scorer"), y):
-        passed = search.get("score_params") or {}
-        if "bags" not in passed:
-            raise BagError(
-                "the search passes bags to fit, but not to score, which has nothing else to go by.",
-                _remedy(),
-            )
+    passed = search.get("score_params") or {}
+    if "bags" not in passed and _needs_bags(search.get("scorer"), y):
+        lost = "neither to fit nor to score" if bags is None else "to fit, but not to score"
+        raise BagError(
+            f"the search passes bags {lost}, which has nothing else to go by.", _remedy()
+        )
 
 
 def _caller() -> Mapping[str, Any] | None:
