@@ -20,6 +20,7 @@ from apportion import (
     Model,
     Run,
     RunError,
+    build_net,
     fit,
     write_report,
 )
@@ -439,3 +440,19 @@ def test_numbers_where_a_net_wants_ids_and_ids_where_it_wants_numbers_are_explai
     message = refused(ConfigError, ids, settings=linear, bags=bags, proportions=table)
     assert "pass x.astype(numpy.float32)" in message
     LLPClassifier(epochs=1, **linear).fit(pd.DataFrame(ids), bags=bags, proportions=table)
+
+
+@pytest.mark.parametrize("lazy", [False, True], ids=["Bags", "Dataset"])
+def test_channels_that_come_last_have_a_remedy_of_this_door(lazy):
+    rng = np.random.default_rng(0)
+    x = rng.random((12, 8, 8, 3), dtype=np.float32)
+    ids, table = np.arange(12) // 6, {0: [0.5, 0.5], 1: [0.5, 0.5]}
+    bags = Bags.from_dataset(list(x), ids, table) if lazy else Bags.from_rows(x, ids, table)
+    with pytest.raises(DataError, match="its channels seem to be last") as caught:
+        LLPClassifier(epochs=1).fit(bags)
+    told = str(caught.value)
+    assert ("np.moveaxis(x, -1, 0)" in told) == lazy
+    assert ("np.moveaxis(x, -1, 1)" in told) != lazy
+    assert 'model=lambda bags: apportion.build_net("resnet18", bags, channels=8).' in told
+    own: Any = LLPClassifier(epochs=1, model=lambda b: build_net("resnet18", b, channels=8))
+    assert own.fit(bags).model_.net.recipe["channels"] == 8

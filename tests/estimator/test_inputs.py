@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from apportion import Bags, LLPClassifier
 from apportion.data.encoding import learn_columns
@@ -214,3 +215,75 @@ def test_images_whose_channels_are_first_stay():
     for shape in ((3, 8, 3), (1, 4, 4), (4, 9, 1)):
         rows = read_rows(LLPClassifier(), np.zeros((5, *shape), np.uint8), reset=True)
         assert rows.shape == (5, *shape)
+
+
+# -------------------------------------------------------------------------------------- Datasets
+
+
+class Noisy(Dataset):
+    """Items (x, y) with random noise, which notes what was read; y is no part of an instance."""
+
+    def __init__(self, x, noise=0.5):
+        self.x, self.noise, self.read = torch.as_tensor(x), noise, []
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, row):
+        seen = self.x[row] + self.noise * torch.randn(self.x.shape[1:])
+        self.read.append((row, seen))
+        return seen, 7
+
+
+def in_bags(n=60):
+    truth = np.random.default_rng(0).random(n) < np.repeat(np.arange(6) / 5, n // 6)
+    x = np.random.default_rng(1).normal(size=(n, 3)) + 2 * truth[:, None]
+    table = {b: [1 - truth[b * 10 : b * 10 + 10].mean(), truth[b * 10 : b * 10 + 10].mean()]
+             for b in range(6)}  # fmt: skip
+    return (
+        x.astype(np.float32),
+        truth.astype(int),
+        {"bags": np.repeat(np.arange(6), n // 6), "proportions": table},
+    )
+
+
+def one_net():
+    def made(bags):  # with the same weights every time
+        return nn.Linear(3, bags.n_classes)
+
+    return LLPClassifier("fpl", epochs=3, model=made, random_state=0)
+
+
+def test_items_of_a_dataset_are_read_anew_in_every_epoch_as_bags_of_them_are():
+    x, _, known = in_bags()
+    items = Noisy(x)
+    found = one_net().fit(items, **known)
+    seen = torch.stack([value for row, value in items.read if row == 5])
+    assert len(torch.unique(seen, dim=0)) > 3
+    bags = Bags.from_dataset(Noisy(x), known["bags"], known["proportions"])
+    same = one_net().fit(bags)
+    assert np.array_equal(found.predict_proba(x), same.predict_proba(x))
+    assert found.model_.parts == ({"shape": [3], "dtype": "float32"},)
+    assert found.plan_.net.value == "Linear"
+
+
+def test_a_dataset_is_predicted_and_scored_as_its_rows_are():
+    x, truth, known = in_bags()
+    items = TensorDataset(torch.as_tensor(x), torch.as_tensor(truth))
+    found = one_net().fit(TensorDataset(torch.as_tensor(x)), **known)
+    assert np.array_equal(found.predict_proba(items), found.predict_proba(x))
+    assert np.array_equal(found.predict(items), found.predict(x))
+    assert np.array_equal(found.predict(items, **known), found.predict(x, **known))
+    assert found.score(items, truth) == found.score(x, truth)
+    assert found.score(items, **known) == found.score(x, **known)
+
+
+def test_what_stands_in_the_place_of_a_dataset_is_named():
+    x, _, known = in_bags()
+    items = TensorDataset(torch.as_tensor(x))
+    fitted = one_net().fit(items, **known)
+    for ask in (lambda X: one_net().fit(X, **known), fitted.predict):
+        with pytest.raises(BagError, match=r"DataLoader.*\n.*loader\.dataset"):
+            ask(DataLoader(items))
+        with pytest.raises(BagError, match="cannot be read by number"):
+            ask(type("Stream", (IterableDataset,), {"__iter__": iter})())

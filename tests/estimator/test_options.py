@@ -127,6 +127,19 @@ def test_functions_of_ones_own_train_the_net(tmp_path):
     ]
 
 
+def test_an_optimizer_of_ones_own_decides_its_weight_decay(caplog):
+    def once(parameters):
+        return torch.optim.SGD(parameters, lr=0.1)
+
+    plan = fitted(epochs=1, optimizer=once).plan_
+    assert "no effect" not in caplog.text  # of what nobody has set
+    assert plan.weight_decay.value is None
+    assert "weight_decay  the optimizer that was passed decides" in str(plan)
+    fitted(epochs=1, optimizer=once, weight_decay=0.5)
+    assert "weight_decay=0.5 of the configuration has no effect" in caplog.text
+    assert fitted(epochs=1).plan_.weight_decay.value == 0.1
+
+
 def test_patience_stops_by_bags_that_it_holds_out_itself():
     few = np.isin(BAGS, TABLE.index[:12])
     found = LLPClassifier(epochs=60, patience=1, learning_rate=0.5, random_state=0)

@@ -72,3 +72,38 @@ def test_a_pipeline_passes_known_counts_on_to_predictions():
     means = pd.DataFrame(likely).groupby(bags).mean()
     np.testing.assert_allclose(means, table, atol=1e-9)
     np.testing.assert_allclose(np.exp(logs), likely)
+
+
+def test_the_accuracy_is_over_the_rows_whose_label_is_known(caplog):
+    X, bags, table, names = problem()
+    classifier = LLPClassifier("ridge", random_state=0)
+    unknown = np.random.default_rng(1).random(len(X)) < 0.4
+    partly = names.astype(object)
+    partly[unknown] = None
+    classifier.fit(X, partly, bags=bags, proportions=table)
+    right, weight = classifier.predict(X) == names, np.arange(1, len(X) + 1)
+    expected = right[~unknown].mean()
+    assert classifier.history_["train_accuracy"][-1] == pytest.approx(expected)
+    caplog.set_level("INFO", logger="apportion")
+    assert classifier.score(X, partly) == pytest.approx(expected)
+    assert f"{(~unknown).sum()} of {len(X)} rows whose label is known" in caplog.text
+    assert classifier.score(X, partly.tolist()) == pytest.approx(expected)
+    weighted = np.average(right[~unknown], weights=weight[~unknown])
+    assert classifier.score(X, partly, sample_weight=weight) == pytest.approx(weighted)
+    with pytest.raises(BagError, match="none of 600 labels y is known"):
+        classifier.score(X, [None] * len(X))
+    with pytest.raises(ValueError, match="inconsistent numbers"):
+        classifier.score(X, partly[1:])
+
+
+@pytest.mark.parametrize("classes", [[0, 1], [-1, 1]])
+def test_minus_one_is_an_unknown_label_unless_it_is_a_class(classes):
+    X, bags, table, names = problem()
+    own = table.set_axis(classes, axis=1)
+    classifier = LLPClassifier("ridge", random_state=0).fit(X, bags=bags, proportions=own)
+    truth = np.where(names == "yes", 1, -1)
+    right = classifier.predict(X) == np.where(names == "yes", *classes[::-1])
+    counted = right if -1 in classes else right[names == "yes"]
+    assert classifier.score(X, truth) == counted.mean()
+    if -1 not in classes:
+        assert classifier.score(X, np.where(truth < 0, np.nan, 1.0)) == counted.mean()

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import sklearn
+import torch
 from sklearn.model_selection import (
     GridSearchCV,
     GroupKFold,
@@ -12,6 +13,7 @@ from sklearn.model_selection import (
 )
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from torch.utils.data import TensorDataset
 
 from apportion import BagKFold, LLPClassifier, proportion_scorer
 from tests.estimator.test_classifier import problem
@@ -80,6 +82,17 @@ def test_without_anything_the_search_says_so_too():
         run(GridSearchCV, LLPClassifier(), {}, False)
 
 
+@pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.__name__)
+@pytest.mark.parametrize("routing", [False, True], ids=["not routed", "routed"])
+def test_labels_are_nothing_to_score_proportions_by(tool, routing):
+    classifier = LLPClassifier("ridge", random_state=0)
+    with (
+        sklearn.config_context(enable_metadata_routing=routing),
+        pytest.raises(ValueError, match=r"(?s)neither to fit nor to score.*bags= and proportions="),
+    ):
+        run(tool, classifier, {}, False, y=NAMES, scoring=proportion_scorer)
+
+
 def test_rows_of_proportions_need_their_bags_as_well():
     rows = TABLE.loc[BAGS].to_numpy()
     with pytest.raises(ValueError, match="to fit, but not to score"):
@@ -131,3 +144,9 @@ def test_one_folder_is_not_for_many_trainings(tmp_path):
     ):
         run(GridSearchCV, classifier, {"bags": BAGS, "proportions": TABLE}, False)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_dataset_is_not_cut_into_items_that_are_read_once():
+    items = TensorDataset(torch.as_tensor(X))
+    with pytest.raises(ValueError, match=r"(?s)cuts X, a TensorDataset.*Pass arrays"):
+        GridSearchCV(LLPClassifier(), {"method": ["fpl"]}, cv=2).fit(items, NAMES)

@@ -59,9 +59,10 @@ def test_folds_that_cannot_be_made_are_named():
         next(BagKFold().split(np.zeros(2), bags=list("aa")))
     with pytest.raises(BagError, match="x has 3 rows, but the bag ids are of shape"):
         next(BagKFold().split(np.zeros(3), bags=list("ab")))
-    for n in (1, 2.5):
+    for n in (1, 2.5, "3", None, True, np.arange(3)):
         with pytest.raises(ConfigError, match="n_splits must be an integer ≥ 2"):
             BagKFold(n)  # type: ignore[arg-type]
+    assert BagKFold(np.int64(3)).n_splits == 3  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("search", [GridSearchCV, RandomizedSearchCV])
@@ -113,3 +114,10 @@ def test_any_classifier_is_scored():
 def test_both_can_be_copied():
     again = copy.deepcopy((proportion_scorer, BagKFold(3, random_state=7)))
     assert repr(again) == "(proportion_scorer, BagKFold(n_splits=3, random_state=7))"
+
+
+def test_a_scorer_without_bags_says_that_it_is_they_that_it_needs():
+    X, _, _, names = problem()
+    learner = LogisticRegression().fit(X, names)
+    with pytest.raises(BagError, match=r"(?s)given no bags.*labels y are not used.*routing=True"):
+        proportion_scorer(learner, X, names)

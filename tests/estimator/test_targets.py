@@ -1,5 +1,7 @@
 """Targets as bags: labels, proportions and counts, whichever way they come."""
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -176,3 +178,43 @@ def test_single_shares_are_those_of_the_second_class():
         assert (bags.classes, bags.counts.tolist()) == ((0, 1), [[3, 1], [0, 2]])
         known = read_targets(6, bags=[*"aaaabb"], proportions=table, classes=["no", "yes"])
         assert known.classes == ("no", "yes")
+
+
+GAPS = [
+    ["yes", None, "no", "yes"],
+    ["yes", np.nan, "no", "yes"],
+    ("yes", pd.NA, "no", "yes"),
+    np.array(["yes", None, "no", "yes"], dtype=object),
+    pd.Series(["yes", None, "no", "yes"], dtype="string"),
+    pd.Series(["yes", None, "no", "yes"], dtype="category", index=[3, 2, 1, 0]),
+]
+
+
+@pytest.mark.parametrize("y", GAPS, ids=lambda y: type(y).__name__)
+def test_labels_beside_proportions_may_have_gaps(y):
+    table = {"a": {"no": 0.5, "yes": 0.5}, "b": {"no": 0.5, "yes": 0.5}}
+    bags: Any = read_targets(4, y, ["a", "b", "a", "b"], table)
+    assert bags.index.tolist() == [0, 2, 1, 3]
+    assert bags.truth.tolist() == [1, 0, -1, 1]
+
+
+@pytest.mark.parametrize("y", [[1, -1, 0, 1], np.array([1, np.nan, 0, 1]), [1, None, 0, 1]])
+def test_gaps_among_numbers_are_missing_or_minus_one(y):
+    table = {"a": [0.5, 0.5], "b": [0.5, 0.5]}
+    bags: Any = read_targets(4, y, ["a", "b", "a", "b"], table)
+    assert bags.truth.tolist() == [1, 0, -1, 1]
+
+
+def test_minus_one_may_be_a_class():
+    table = {"a": {-1: 0.5, 1: 0.5}}
+    bags: Any = read_targets(2, [1, -1], ["a", "a"], table)
+    assert bags.truth.tolist() == [1, 0]
+    with pytest.raises(BagError, match="label -2 "):
+        read_targets(2, [1, -2], ["a", "a"], table)
+
+
+@pytest.mark.parametrize("y", [["no", None, "yes"], [0, 1, np.nan], [0, None, 1]])
+def test_labels_that_are_counted_must_all_be_known(y):
+    for bags in (None, ["a", "a", "b"]):
+        with pytest.raises(BagError, match=r"the label of 1 row is missing.*\n.*proportions="):
+            read_targets(3, y, bags)

@@ -200,17 +200,20 @@ class LLPClassifier(Predictions, ClassifierMixin, BaseEstimator):  # type: ignor
 
         Parameters
         ----------
-        X : array of shape (n_rows, …), DataFrame, tuple of arrays, or Bags
+        X : array of shape (n_rows, …), DataFrame, tuple of arrays, Dataset, or Bags
             Missing numbers are replaced by the mean of their column, and a column that has any gets
             a second column that says where. Text and categoricals are categories; one that
             the training rows do not have counts as missing later on. Arrays of three or more
             dimensions go to the net as they are: signals are (channels, length), images (channels,
             height, width), or with their channels last, which a net of this library gets first.
+            The items of a map-style Dataset are read anew in every epoch, and a label beside an
+            instance is not used: `Bags.from_dataset` says more of them, and has further options.
             `Bags` have their proportions: pass nothing else with them.
         y : array, optional
             Without `bags` the label of every row. With them labels, of which only the counts in
             every bag are used, or rows of proportions of shape (n_rows, n_classes). With
-            `proportions`, labels for the accuracies in `history_`, which decide nothing.
+            `proportions`, labels for the accuracies in `history_`, which decide nothing. Some may
+            be missing (None, NaN, or −1 unless that is a class): accuracies are over the others.
         bags : sequence of n_rows bag ids, optional
         proportions : DataFrame, dict or array, optional
             By bag id: a frame indexed by it with one column per class, or a dict of sequences or of

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import logging
+from collections.abc import Mapping
 from dataclasses import replace
 from os import PathLike
 from typing import Any
@@ -18,9 +19,10 @@ from sklearn.utils import check_random_state
 from torch import nn
 
 from apportion.bags.bags import Bags
+from apportion.bags.items import Items
 from apportion.bags.names import class_array
 from apportion.data.giveaways import check_for_truth
-from apportion.errors import ConfigError, Words, must_be
+from apportion.errors import ConfigError, DataError, Words, must_be
 from apportion.estimator import learning
 from apportion.estimator.inputs import encode_rows, n_rows_of, read_rows
 from apportion.estimator.learning import (
@@ -44,6 +46,8 @@ from apportion.methods.base import Method
 from apportion.methods.registry import method_named
 from apportion.model.model import Model
 from apportion.nets.build import build_net
+from apportion.nets.measure import has_channels_last
+from apportion.nets.normalized import Normalized
 from apportion.plan import (
     Choice,
     check_share,
@@ -123,18 +127,21 @@ def _train_net(
     net, name = _net(estimator.model, train, seed)
     about: dict[str, Any] = {"net": name, "method": chosen, "unit": method.unit}
     plan = make_plan(train, validation=share, **about, options=given)
+    config, functions = plan.config(given), functions_of(estimator)
+    if "optimizer" in functions:  # which has a weight decay of its own: that of a plan is none
+        plan = replace(plan, weight_decay=Choice(None, "the optimizer that was passed decides"))
+        config = replace(config, weight_decay=given.get("weight_decay", 0.0))
     estimator.plan_ = plan
     of_net: dict[str, Any] = {}
     if net is None:
         asked = estimator.net_options or {}
-        net = build_net(plan.net.value, train, seed=seed, **asked)
+        net = _built(plan.net.value, train, seed, asked)
         of_net = {name: (net.recipe or {})[name] for name in asked}  # in plain types
-    config = plan.config(given)
     announce(f"{told}\n{plan}", estimator.verbose)
     further: dict[str, Any] = {
         "run": None,
         "on_epoch": callback_of(estimator.callbacks),
-        **functions_of(estimator),
+        **functions,
         "progress": estimator.verbose,
     }
     if estimator.run is not None:
@@ -205,6 +212,21 @@ def _net(model: Any, train: Bags, seed: int) -> tuple[nn.Module | None, str | No
             f"model returned a {type(made).__name__}.", "The callable must return an nn.Module."
         )
     return made, type(made).__name__
+
+
+def _built(name: str, train: Bags, seed: int, options: Mapping[str, Any]) -> Normalized:
+    """Build a net for the data; the remedy for channels that come last is one of this door."""
+    try:
+        return build_net(name, train, seed=seed, **options)
+    except DataError as error:
+        shape = tuple(map(int, train.parts[0].shape))
+        if name != "resnet18" or not has_channels_last(shape):
+            raise
+        moved = "Pass Bags of np.moveaxis(x, -1, 1), or of x.movedim(-1, 1) if x is a tensor"
+        if isinstance(train.x, Items):
+            moved = "Return x.movedim(-1, 0) from the Dataset, or np.moveaxis(x, -1, 0) of an array"
+        own = f'lambda bags: apportion.build_net("{name}", bags, channels={shape[1]})'
+        raise error.remedied(f"{moved}; if these are {shape[1]} channels, model={own}.") from None
 
 
 def _seed(estimator: Any) -> int:

@@ -1,6 +1,6 @@
 """The instances that an estimator is given, as arrays that training takes.
 
-They come as arrays of any shape, as data frames, as tuples of arrays, or in `Bags`.
+They come as arrays of any shape, as data frames, as tuples of arrays, as Datasets, or in `Bags`.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from sklearn.utils.validation import validate_data
 from apportion.bags.bags import Bags
 from apportion.bags.checks import check_unmasked
 from apportion.bags.columns import Columns
+from apportion.bags.items import Items, is_dataset
 from apportion.bags.sparse import is_sparse
 from apportion.data.constants import check_constants
 from apportion.data.encoding import encode, learn_columns
 from apportion.data.pieces import distinct_names
 
-__all__ = ["encode_rows", "n_rows_of", "read_rows"]
+__all__ = ["encode_rows", "has_items", "n_rows_of", "read_rows"]
 
 log = logging.getLogger("apportion")
 
@@ -30,13 +31,19 @@ LEAVE_OUT = "Leave such columns out of X."
 
 
 def n_rows_of(x: Any) -> int:
-    """Return the number of rows of a frame, an array or a tuple of arrays."""
+    """Return the number of rows of a frame, an array, a tuple of arrays, or of items."""
     first = x[0] if isinstance(x, tuple) else x
     return first.shape[0] if is_sparse(first) else len(first)
 
 
+def has_items(X: Any) -> bool:
+    """Tell whether X is a Dataset, or what torch has in the place of one."""
+    of_torch = any(kind.__module__.startswith("torch.utils.data") for kind in type(X).__mro__)
+    return of_torch or is_dataset(X)
+
+
 def read_rows(estimator: Any, X: Any, *, reset: bool) -> Any:
-    """Check instances as scikit-learn does, and return them: frames, arrays or tuples of arrays.
+    """Check instances as scikit-learn does, and return them: frames, arrays, tuples or items.
 
     Parameters
     ----------
@@ -51,6 +58,9 @@ def read_rows(estimator: Any, X: Any, *, reset: bool) -> Any:
             estimator.n_features_in_ = len(X.columns.names)
             estimator.feature_names_in_ = np.array(X.columns.names, dtype=object)
         return X.x
+    if has_items(X):
+        items = Items(X)  # which checks it; nothing is read yet
+        return items if reset else X  # the model knows which entries it takes
     for part in X if isinstance(X, tuple) else (X,):
         check_unmasked("X", part)
     if isinstance(X, tuple):

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from apportion.bags.bags import Bags
-from apportion.errors import BagError, ConfigError
+from apportion.bags.names import class_array
+from apportion.errors import BagError, ConfigError, count
 from apportion.estimator.inputs import read_rows
 from apportion.estimator.selection import proportion_scorer
-from apportion.estimator.targets import has_rows_of_proportions, read_targets
+from apportion.estimator.targets import has_rows_of_proportions, read_targets, read_truth
 
 if TYPE_CHECKING:
     from apportion.model.model import Model
 
 __all__ = ["BY_BAG", "Predictions"]
+
+log = logging.getLogger("apportion")
 
 BY_BAG = {"bags": True, "proportions": True}  # what methods ask for, with metadata routing
 
@@ -107,7 +111,8 @@ class Predictions:
 
         The proportion error is the mean over bags of the share that is wrong: the total variation
         between the given proportions and the mean confidence. It needs no label of any instance.
-        `Bags` have their proportions: pass nothing else with them.
+        `Bags` have their proportions: pass nothing else with them. The accuracy is over the rows
+        whose label is known: it is not where y has None, NaN, or −1, unless that is a class.
         """
         check_is_fitted(self)
         if y is None and bags is None and proportions is None and not isinstance(X, Bags):
@@ -117,10 +122,29 @@ class Predictions:
                 "accuracy.",
             )
         if y is not None and not has_rows_of_proportions(y):
-            from sklearn.metrics import accuracy_score
-
-            return float(accuracy_score(y, self.predict(X), sample_weight=sample_weight))
+            return self._accuracy(X, y, sample_weight)
         return proportion_scorer(self, X, y, bags=bags, proportions=proportions)
+
+    def _accuracy(self, X: Any, y: Any, sample_weight: Any) -> float:
+        """Return the accuracy over the rows whose label is known."""
+        from sklearn.metrics import accuracy_score
+
+        found = self.predict(X)
+        truth = read_truth(y, self.classes_.tolist())
+        check_consistent_length(found, truth, sample_weight)
+        known = np.array([label is not None for label in truth])
+        if not known.any():
+            raise BagError(
+                f"none of {count(len(truth), 'label')} y is known.",
+                "Pass labels, of which some may be missing; or bags= and proportions=, for minus "
+                "the proportion error.",
+            )
+        if not known.all():
+            log.info("The accuracy is over the %s of %s whose label is known.",
+                     f"{int(known.sum()):,}", count(len(truth), "row"))  # fmt: skip
+        weight = None if sample_weight is None else np.asarray(sample_weight)[known]
+        right = class_array(truth[known].tolist())
+        return float(accuracy_score(right, found[known], sample_weight=weight))
 
     def _confidence(self, X: Any, prevalence: Any = None) -> NDArray[np.float64]:
         rows = read_rows(self, X, reset=False)

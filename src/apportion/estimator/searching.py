@@ -15,6 +15,7 @@ from typing import Any
 import sklearn
 
 from apportion.errors import BagError, ConfigError
+from apportion.estimator.inputs import has_items
 from apportion.estimator.selection import ProportionScorer
 from apportion.estimator.targets import has_rows_of_proportions
 
@@ -38,6 +39,11 @@ def check_search(run: Any, bags: Any) -> None:
             "Leave run out, and set it for the best: "
             "clone(search.best_estimator_).set_params(run=…).fit(…).",
         )
+    if has_items(X := search.get("X")):
+        raise BagError(
+            f"the search cuts X, a {type(X).__name__}, into lists of items, each read only once.",
+            "Pass arrays to a search, or fit the settings one after the other.",
+        )
     y = search.get("y")
     if bags is None and y is None:
         raise BagError(
@@ -45,13 +51,12 @@ def check_search(run: Any, bags: Any) -> None:
             "passed, but the target y is None.",
             _remedy(),
         )
-    if bags is not None and _needs_bags(search.get("scorer"), y):
-        passed = search.get("score_params") or {}
-        if "bags" not in passed:
-            raise BagError(
-                "the search passes bags to fit, but not to score, which has nothing else to go by.",
-                _remedy(),
-            )
+    passed = search.get("score_params") or {}
+    if "bags" not in passed and _needs_bags(search.get("scorer"), y):
+        lost = "neither to fit nor to score" if bags is None else "to fit, but not to score"
+        raise BagError(
+            f"the search passes bags {lost}, which has nothing else to go by.", _remedy()
+        )
 
 
 def _caller() -> Mapping[str, Any] | None:

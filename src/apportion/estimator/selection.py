@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 from sklearn.utils.metadata_routing import MetadataRequest
 
+from apportion.bags.bags import Bags
 from apportion.bags.names import canonical_order
 from apportion.bags.read import factorize
 from apportion.errors import BagError, count, must_be
@@ -63,7 +64,8 @@ class BagKFold:
     """
 
     def __init__(self, n_splits: int = 5, *, random_state: Any = 0) -> None:
-        if n_splits < 2 or n_splits != int(n_splits):
+        number = isinstance(n_splits, int | np.integer) and not isinstance(n_splits, bool)
+        if not number or n_splits < 2:
             raise must_be("n_splits", "an integer ≥ 2", n_splits)
         self.n_splits = int(n_splits)
         self.random_state = random_state
@@ -125,12 +127,19 @@ class ProportionScorer:
         self, estimator: Any, X: Any, y: Any = None, *, bags: Any = None, proportions: Any = None
     ) -> float:
         """Return minus the share of a bag that is wrong, on average."""
+        in_rows = has_rows_of_proportions(y)
+        if bags is None and proportions is None and not in_rows and not isinstance(X, Bags):
+            raise BagError(
+                "proportion_scorer is given no bags, and labels y are not used.",
+                "Call sklearn.set_config(enable_metadata_routing=True), and pass bags= and "
+                "proportions= to the search (in params= of cross_val_score).",
+            )
         confidence = estimator.predict_proba(X)
         final = estimator.steps[-1][1] if hasattr(estimator, "steps") else estimator
         known = known_bags(
             X,
             len(confidence),
-            y if has_rows_of_proportions(y) else None,
+            y if in_rows else None,
             bags,
             proportions,
             estimator.classes_.tolist(),

@@ -21,13 +21,14 @@ from sklearn.utils import assert_all_finite
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
-from apportion.bags.bags import Bags, put_in_bags
+from apportion.bags.bags import UNKNOWN, Bags, put_in_bags
 from apportion.bags.names import Register, sorted_names
 from apportion.bags.read import NOT_IN_TABLE, SKIP, Placed, Table, factorize
 from apportion.bags.totals import without_totals
-from apportion.errors import BagError, ConfigError, Option, Words
+from apportion.errors import BagError, ConfigError, Option, Words, count
 
-__all__ = ["has_rows_of_proportions", "in_known_bags", "in_order", "known_bags", "read_targets"]
+__all__ = ["has_rows_of_proportions", "in_known_bags", "in_order", "known_bags", "read_targets",
+           "read_truth"]  # fmt: skip
 
 
 def known_bags(
@@ -91,8 +92,7 @@ def read_targets(
         return _from_labels(np.arange(n_rows), y, classes)
     ids = _bag_ids(bags, n_rows)
     if proportions is not None:
-        labels = None if y is None else column_or_1d(y, warn=True)
-        return _from_table(ids, proportions, classes, labels, normalize)
+        return _from_table(ids, proportions, classes, y, normalize)
     if y is None:
         raise BagError(
             "there are bags, but neither proportions nor y.",
@@ -108,6 +108,25 @@ def has_rows_of_proportions(y: Any) -> bool:
     """Tell whether y has proportions, one row per instance, rather than labels."""
     shape = () if y is None else np.asarray(y).shape
     return len(shape) == 2 and shape[1] > 1
+
+
+def read_truth(y: Any, classes: Sequence[Hashable]) -> NDArray[Any]:
+    """Return labels to evaluate by, and None where y has None, NaN, or −1 that is no class.
+
+    Examples
+    --------
+    >>> read_truth([1, -1, None, 0], [0, 1]), read_truth([1, -1], [-1, 1])
+    (array([1, None, None, 0], dtype=object), array([1, -1], dtype=object))
+    """
+    if np.ndim(y) != 1:
+        y = column_or_1d(y, warn=True)
+    # Of a list numpy would make text where it has both text and NaN.
+    plain = isinstance(y, list | tuple) or hasattr(y, "iloc")
+    labels = pd.Series(y if plain else np.asarray(y), dtype=object).to_numpy(copy=True)
+    labels[pd.isna(labels)] = None
+    if Register(classes).place(UNKNOWN) is None:
+        labels[labels == UNKNOWN] = None
+    return labels
 
 
 def in_order(bags: Bags, classes: Sequence[Hashable]) -> Bags:
@@ -143,7 +162,7 @@ def in_known_bags(
     ids : sequence
         The bag of every row.
     truth : sequence, optional
-        The true class of every row.
+        The true class of every row, or None or NaN if it is unknown.
     skip_unplaced : bool, optional
         Whether rows without a bag, or of a bag that is not in the table, are left out; None if the
         caller has no such option.
@@ -175,7 +194,7 @@ def in_known_bags(
     own = Table(known_ids, table.classes, table.values[kept], table.digits)
     own = without_totals(own, sizes)
     counts = np.array_equal(own.values.sum(axis=1), sizes) and bool((sizes > 1).any())
-    known = None if truth is None else factorize(truth, "label", len(ids))
+    known = None if truth is None else factorize(truth, "label", len(ids), missing=None)
     try:
         return put_in_bags(None, placed, own, counts=counts, normalize=normalize, truth=known)
     except BagError as error:
@@ -208,6 +227,13 @@ def _bag_ids(bags: Any, n_rows: int) -> NDArray[Any]:
 def _from_labels(ids: Any, y: Any, classes: Sequence[Hashable] | None) -> Bags:
     labels = column_or_1d(y, warn=True)
     check_consistent_length(ids, labels)
+    if (missing := pd.isna(labels)).any():
+        raise BagError(
+            f"Input y contains NaN: the label of {count(int(missing.sum()), 'row')} is missing; "
+            f"row {missing.argmax()} is the first.",
+            "Leave these rows out of X; or pass bags= and proportions=, with which labels are only "
+            "for evaluation, and may be missing.",
+        )
     assert_all_finite(labels, input_name="y")
     check_classification_targets(labels)
     names = np.unique(labels).tolist() if classes is None else list(classes)
@@ -218,12 +244,13 @@ def _from_table(
     ids: NDArray[Any],
     proportions: Any,
     classes: Sequence[Hashable] | None,
-    truth: Any,
+    y: Any,
     normalize: bool,
 ) -> Bags:
     if not isinstance(proportions, pd.Series | Mapping) and not hasattr(proportions, "columns"):
         _check_array(proportions, ids)
     table = _in_order(proportions, classes, list(dict.fromkeys(ids.tolist())))
+    truth = None if y is None else read_truth(y, table.classes)
     rescale = ("pass LLPClassifier(", Option("normalize"), ") to rescale")
     bags = in_known_bags(ids, table, truth=truth, normalize=normalize, rescale=rescale)
     if classes is not None and len(bags.classes) != len(classes):
