@@ -440,6 +440,12 @@ def test_numbers_where_a_net_wants_ids_and_ids_where_it_wants_numbers_are_explai
     message = refused(ConfigError, ids, settings=linear, bags=bags, proportions=table)
     assert "pass x.astype(numpy.float32)" in message
     LLPClassifier(epochs=1, **linear).fit(pd.DataFrame(ids), bags=bags, proportions=table)
+    for dtype in (np.uint8, np.int16):
+        settings = {"model": Words()}
+        known = {"bags": bags, "proportions": table}
+        message = refused(ConfigError, ids.astype(dtype), settings=settings, **known)
+        assert "pass x.astype(numpy.int64)" in message
+        assert "float32" not in message
 
 
 @pytest.mark.parametrize("lazy", [False, True], ids=["Bags", "Dataset"])

@@ -7,13 +7,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from sklearn.linear_model import LogisticRegression
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from apportion import Bags, LLPClassifier
 from apportion.data.encoding import learn_columns
 from apportion.data.tables import read_table
-from apportion.errors import BagError, DataError
+from apportion.errors import BagError, ConfigError, DataError
 from apportion.estimator.inputs import encode_rows, n_rows_of, read_rows
 from apportion.model.model import Model, describe_parts
 
@@ -287,3 +288,12 @@ def test_what_stands_in_the_place_of_a_dataset_is_named():
             ask(DataLoader(items))
         with pytest.raises(BagError, match="cannot be read by number"):
             ask(type("Stream", (IterableDataset,), {"__iter__": iter})())
+
+
+def test_a_learner_has_no_use_for_items_that_are_read_lazily():
+    x, _, known = in_bags()
+    items = TensorDataset(torch.as_tensor(x))
+    for given in (items, Bags.from_dataset(items, known["bags"], known["proportions"])):
+        own = {} if isinstance(given, Bags) else known
+        with pytest.raises(ConfigError, match=r"a LogisticRegression fits rows .*\n.*an array"):
+            LLPClassifier(model=LogisticRegression()).fit(given, **own)

@@ -8,8 +8,9 @@ import pytest
 import sklearn
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from torch import nn
 
-from apportion import BagError, ConfigError, LLPClassifier
+from apportion import BagError, Bags, ConfigError, DataError, LLPClassifier
 from tests.estimator.test_classifier import problem
 
 
@@ -107,3 +108,33 @@ def test_minus_one_is_an_unknown_label_unless_it_is_a_class(classes):
     assert classifier.score(X, truth) == counted.mean()
     if -1 not in classes:
         assert classifier.score(X, np.where(truth < 0, np.nan, 1.0)) == counted.mean()
+
+
+def test_ids_of_another_type_or_range_than_those_learned_are_named():
+    _, bags, table, _ = problem()
+    ids = np.random.default_rng(0).integers(9, size=(len(bags), 2))
+    net = nn.Sequential(nn.Embedding(9, 3), nn.Flatten(), nn.Linear(6, 2))
+    classifier = LLPClassifier(model=net, epochs=1, random_state=0)
+    classifier.fit(ids, bags=bags, proportions=table)
+    for dtype in (np.float64, np.uint8):
+        with pytest.raises(DataError, match=r"(?s)of type .*trained on int64.*X\.astype") as caught:
+            classifier.predict(ids.astype(dtype))
+        assert np.dtype(dtype).name in str(caught.value)
+    for given in (ids + 1, (ids + 1,), Bags.from_rows(ids + 1, bags, table)):
+        with pytest.raises(DataError, match=r"Sequential cannot take X, of integers from 1 to 9"):
+            classifier.predict_proba(given)
+
+
+def test_an_error_of_a_net_of_ones_own_stays_what_it_is():
+    class Fails(nn.Linear):
+        def forward(self, x):
+            if len(x) == 7:
+                raise RuntimeError("of my own")
+            return super().forward(x)
+
+    X, bags, table, _ = problem()
+    x = X.astype(np.float32)[:, None]
+    net = nn.Sequential(nn.Flatten(), Fails(3, 2))
+    classifier = LLPClassifier("fpl", model=net, epochs=1).fit(x, bags=bags, proportions=table)
+    with pytest.raises(RuntimeError, match=r"^of my own$"):
+        classifier.predict(x[:7])

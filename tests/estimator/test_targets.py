@@ -73,9 +73,19 @@ def test_bags_of_a_series_are_matched_by_position():
     }
 
 
-def test_a_row_whose_bag_is_missing_is_named():
-    with pytest.raises(BagError, match="row 1 is the first"):
-        read_targets(6, None, ["a", None, "a", "a", "a", "a"], {"a": [0.5, 0.5]})
+@pytest.mark.parametrize("missing", [None, np.nan, pd.NA])
+def test_rows_without_a_known_bag_are_told_how_to_be_left_out(missing):
+    bags, y = ["a", missing, "b", "a"], ["no", "no", "yes", "no"]
+    table = {"a": [0.5, 0.5], "b": [0.5, 0.5]}
+    rows = [[0.5, 0.5]] * 4
+    for ways in ((None, bags, table), (y, bags), (y, bags, table), (rows, bags)):
+        with pytest.raises(BagError, match=r"row 1 is the first.*\n.*X\[keep\]") as caught:
+            read_targets(4, *ways)
+        assert not caught.value.names("skip_unplaced")  # which these doors do not have
+    keep = pd.notna(np.array(bags, dtype=object))
+    assert read_targets(3, None, np.array(bags, dtype=object)[keep], table).n_instances == 3
+    with pytest.raises(BagError, match=r"(?s)bag 'c' \(1 row\) is unknown.*X\[keep\]"):
+        read_targets(4, None, ["a", "c", "b", "a"], table)
 
 
 @pytest.mark.parametrize(

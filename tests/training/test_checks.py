@@ -125,6 +125,17 @@ def test_instances_of_another_shape_are_refused_before_training(place):
 # ------------------------------------------------------------------------------ the checks alone
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.int16])
+def test_ids_of_a_type_that_no_embedding_takes_are_to_be_int64(dtype):
+    net = nn.Sequential(nn.Embedding(9, 3), nn.Flatten(), nn.Linear(6, 3))
+    x = np.ones((TRAIN.n_rows, 2), dtype)
+    problem, remedy = refusal(ConfigError, net, TRAIN.with_rows(x))
+    assert f"(2, 2) {np.dtype(dtype).name}" in problem
+    assert "x.astype(numpy.int64)" in remedy
+    _, remedy = refusal(ConfigError, net, TRAIN.with_rows(x.astype(np.int64) + 8))
+    assert "below num_embeddings, which is 9; these are from 9 to 9" in remedy
+
+
 def test_what_is_right_passes():
     check_types(network(), CONFIG, TRAIN, None, None)
     check_types(network(), CONFIG, TRAIN, VALID, VALID)

@@ -12,6 +12,7 @@ from torch import nn
 from apportion.auto.members import TABLE_METHODS, TablePlan, check_is_table, plan_table
 from apportion.auto.train import train_table
 from apportion.bags.bags import Bags
+from apportion.bags.items import Items
 from apportion.errors import ConfigError
 from apportion.estimator.options import (
     callback_of,
@@ -142,6 +143,12 @@ def plan_for(estimator: Any, method: Choice, bags: Bags) -> LearnerPlan | TableP
     if method.value in TABLE_METHODS:
         check_is_table(method.value, kind_of_instances(bags))
         return plan_table(bags, method, validation, train_options(estimator).get("threads"))
+    if isinstance(bags.x, Items):
+        raise ConfigError(
+            f"a {type(estimator.model).__name__} fits rows of a table, but the instances are items "
+            "of a Dataset.",
+            "Pass the rows as an array, or a net as model.",
+        )
     epochs = Choice(ROUNDS[_targets(method)], "the default: rounds of fitting and labelling")
     return LearnerPlan(
         Choice(type(estimator.model).__name__, "given"),

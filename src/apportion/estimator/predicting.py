@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from apportion.bags.bags import Bags
 from apportion.bags.names import class_array
-from apportion.errors import BagError, ConfigError, count
+from apportion.errors import ApportionError, BagError, ConfigError, DataError, count
 from apportion.estimator.inputs import read_rows
 from apportion.estimator.selection import proportion_scorer
 from apportion.estimator.targets import has_rows_of_proportions, read_targets, read_truth
@@ -149,7 +149,35 @@ class Predictions:
     def _confidence(self, X: Any, prevalence: Any = None) -> NDArray[np.float64]:
         rows = read_rows(self, X, reset=False)
         rows = X if isinstance(X, Bags) else rows
-        return self.model_.predict_proba(rows, prevalence=prevalence)
+        try:
+            return self.model_.predict_proba(rows, prevalence=prevalence)
+        except (RuntimeError, IndexError) as error:
+            if not isinstance(error, ApportionError) and (said := self._unlike(rows, error)):
+                raise said from error
+            raise
+
+    def _unlike(self, rows: Any, error: Exception) -> DataError | None:
+        """Return the error of rows of another type than those learned from, or with other ids."""
+        several = rows.parts if isinstance(rows, Bags) else rows
+        parts = several if isinstance(several, tuple) else (several,)
+        if not all(hasattr(part, "dtype") for part in parts):
+            return None  # a Dataset, or a list
+        learned = [own["dtype"] for own in self.model_.parts]
+        given = [str(part.dtype).removeprefix("torch.") for part in parts]
+        net = type(self.model_.net).__name__
+        if isinstance(error, IndexError):
+            ids = [part for part, kind in zip(parts, given, strict=True) if "int" in kind]
+            ranges = " and ".join(f"{int(p[:].min()):,} to {int(p[:].max()):,}" for p in ids)
+            return DataError(
+                f"{net} cannot take X, of integers from {ranges}: {error}.",
+                "Pass ids like those that it was trained on, which its Embedding has.",
+            )
+        if given == learned:
+            return None
+        return DataError(
+            f"{net} cannot take X, of type {' and '.join(given)}: {error}",
+            f"It was trained on {' and '.join(learned)}: pass X.astype(numpy.{learned[0]}).",
+        )
 
     def _known(self, n_rows: int, bags: Any, proportions: Any, prevalence: Any) -> Bags:
         """Return rows in bags whose counts are known, with the classes of this classifier."""

@@ -64,8 +64,9 @@ class BagKFold:
     """
 
     def __init__(self, n_splits: int = 5, *, random_state: Any = 0) -> None:
-        number = isinstance(n_splits, int | np.integer) and not isinstance(n_splits, bool)
-        if not number or n_splits < 2:
+        given: Any = n_splits
+        number = isinstance(given, int | np.integer) and not isinstance(given, bool)
+        if not number or given < 2:
             raise must_be("n_splits", "an integer ≥ 2", n_splits)
         self.n_splits = int(n_splits)
         self.random_state = random_state

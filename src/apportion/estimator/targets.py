@@ -23,7 +23,7 @@ from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from apportion.bags.bags import UNKNOWN, Bags, put_in_bags
 from apportion.bags.names import Register, sorted_names
-from apportion.bags.read import NOT_IN_TABLE, SKIP, Placed, Table, factorize
+from apportion.bags.read import SKIP, Placed, Table, factorize
 from apportion.bags.totals import without_totals
 from apportion.errors import BagError, ConfigError, Option, Words, count
 
@@ -187,7 +187,10 @@ def in_known_bags(
     known_ids = [table.ids[i] for i in kept]
     if skip_unplaced:
         placed = placed.among(known_ids)
-    remedy: Words = NOT_IN_TABLE
+    remedy: Words = (
+        "Add it to the table, or leave such rows out: X[keep] and bags[keep], where keep tells "
+        "which bags are in the table."
+    )
     if skip_unplaced is False:
         remedy = ("Add it to the table, or pass ", SKIP, " to leave its rows out.")
     sizes = np.bincount(placed.at(known_ids, remedy), minlength=len(kept))
@@ -220,6 +223,13 @@ def _bag_ids(bags: Any, n_rows: int) -> NDArray[Any]:
         raise BagError(
             f"X has {n_rows:,} rows, but bags are of shape {ids.shape}.",
             "Pass one bag id for each row, in the order of the rows.",
+        )
+    if (missing := pd.isna(ids)).any():
+        raise BagError(
+            f"the bag id of {count(int(missing.sum()), 'row')} is missing; row {missing.argmax()} "
+            "is the first.",
+            "Fill them in, or leave these rows out: X[keep] and bags[keep], with "
+            "keep = pandas.notna(bags).",
         )
     return ids
 

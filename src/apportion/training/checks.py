@@ -118,7 +118,18 @@ def check_input(
         )
 
 
-def _remedy(x: Sequence[Tensor]) -> str:
+def _remedy(x: Sequence[Tensor], net: nn.Module, error: Exception) -> str:
+    looked_up = [module for module in net.modules() if isinstance(module, nn.Embedding)]
+    ids = [part for part in x if not part.is_floating_point()]
+    if looked_up and any(part.dtype not in (torch.int32, torch.int64) for part in ids):
+        return "Ids of an Embedding must be int64: pass x.astype(numpy.int64)."
+    if looked_up and ids and isinstance(error, IndexError):
+        has = " or ".join(f"{own.num_embeddings:,}" for own in looked_up[:3])
+        least, most = min(int(p.min()) for p in ids), max(int(p.max()) for p in ids)
+        return (
+            f"Ids must be from 0 to below num_embeddings, which is {has}; these are from "
+            f"{least:,} to {most:,}."
+        )
     if any(part.is_floating_point() for part in x):
         return (
             "It must take them as they are stored. If they are ids of an Embedding, pass an array "
@@ -156,7 +167,7 @@ def check_batch(
         took = ", ".join(_kind(part) for part in x)
         raise ConfigError(
             f"{type(net).__name__} cannot take {name} instances, a batch of {took}: {error}",
-            _remedy(x),
+            _remedy(x, net, error),
         ) from error
     finally:
         net.train(was_training)
