@@ -45,7 +45,7 @@ def check_distinct(names: Iterable[Any]) -> None:
         if name in seen:
             raise DataError(
                 f"column {name!r} occurs more than once.",
-                "Every column must have a name of its own: rename one, or leave it out.",
+                "Every column must have a name of its own: rename or remove one in the table.",
             )
         seen.add(name)
 
