@@ -3,12 +3,15 @@
 import datetime
 import logging
 import sys
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
+import openpyxl
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from apportion import Bags
@@ -352,3 +355,32 @@ def test_a_missing_class_is_never_hidden(scale, digits):
     percents = (table.drop(columns="mild").set_index("ward") * 100).round().astype(int)
     with pytest.raises(BagError, match="percentages would if a class is missing"):
         Bags.from_rows(None, rows["ward"], percents, normalize=True)
+
+
+@pytest.mark.parametrize(
+    "form", ["parquet", "excel", "pyarrow", "polars", "pandas", "arrow dtypes"]
+)
+def test_decimals_and_times_of_day_are_numbers(tmp_path, form):
+    pay: list[Any] = [*(Decimal(f"{k}.25") for k in range(8)), None]
+    time: list[Any] = [*(datetime.time(3 * k, 30) for k in range(8)), None]
+    types = {"ward": pa.string(), "pay": pa.decimal128(9, 2), "time": pa.time32("s")}
+    whole: dict[str, Any] = {"ward": list("ababababa"), "pay": pay, "time": time}
+    rows: Any = pa.table(whole, pa.schema(types))
+    if form == "parquet":
+        pq.write_table(rows, tmp_path / "rows.parquet")
+        rows = tmp_path / "rows.parquet"
+    elif form == "excel":
+        book = openpyxl.Workbook()
+        assert book.active is not None
+        for row in [[*whole], *zip(*whole.values(), strict=True)]:
+            book.active.append(row)
+        book.save(tmp_path / "rows.xlsx")
+        rows = tmp_path / "rows.xlsx"
+    elif form == "polars":
+        rows = pl.from_arrow(rows)
+    elif form != "pyarrow":
+        rows = rows.to_pandas(types_mapper=pd.ArrowDtype if form == "arrow" else None)
+    bags = read_table(rows, bag="ward", proportions={"a": 0.5, "b": 0.25})
+    assert bags.columns.numeric == bags.columns.gaps == ("pay", "time")
+    assert bags.x[:, 0].tolist() == [0.25, 1.25, 2.25, 3.25, 4.25, 5.25, 6.25, 7.25, 3.75]
+    np.testing.assert_allclose(bags.x[:8, 1], (3 * np.arange(8) + 0.5) / 24, rtol=1e-6)

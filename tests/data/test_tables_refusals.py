@@ -163,3 +163,61 @@ def test_a_file_that_changes_meanwhile_is_refused(tmp_path, monkeypatch, small_p
     monkeypatch.setattr(Columns, "__init__", learn_and_change)
     with pytest.raises(DataError, match=r"rows.csv had 60 rows, but their number has changed"):
         read_table(path, bag="ward", proportions=table)
+
+
+# -------------------------------------------------------------------- files that people made
+
+
+@pytest.mark.parametrize(
+    "title",
+    ["Ergebnisse der Wahl 2024,,,,\n,,,,\n", "Ergebnisse der Wahl 2024\n\n", ",Person,,,\n"],
+)
+def test_a_title_above_the_names_is_recognised(tmp_path, title):
+    rows, table = wards()
+    path = tmp_path / "rows.csv"
+    path.write_text(title + rows.to_csv(index=False))
+    with pytest.raises(DataError, match="no column 'ward': its first row has '") as error:
+        read_table(path, bag="ward", proportions=table)
+    assert "seems to be a title" in str(error.value)
+    assert "delete the rows above them" in str(error.value)
+    assert "Unnamed" not in str(error.value)
+    rows.to_excel(tmp_path / "rows.xlsx", index=False, startrow=2)
+    with pytest.raises(DataError, match="seems to be a title"):
+        read_table(tmp_path / "rows.xlsx", bag="ward", proportions=table)
+
+
+def test_the_sheet_of_rows_is_not_one_of_proportions(tmp_path):
+    rows, table = wards()
+    with pd.ExcelWriter(tmp_path / "both.xlsx") as book:
+        rows.to_excel(book, sheet_name="people", index=False)
+        table.to_excel(book, sheet_name="wards", index=False)
+    with pytest.raises(DataError, match="12 rows of bag") as error:
+        read_table(tmp_path / "both.xlsx", bag="ward", proportions=tmp_path / "both.xlsx")
+    last = str(error.value).splitlines()[-1]
+    assert "This is sheet 'people', the first of 'people', 'wards'" in last
+    assert "pass proportions_sheet='wards'" in last
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_a_sheet_of_another_file_is_refused(tmp_path, suffix):
+    rows, table = (saved(frame, tmp_path / f"{k}{suffix}") for k, frame in enumerate(wards()))
+    with pytest.raises(DataError, match="not an Excel file") as error:
+        read_table(rows, bag="ward", proportions=table, sheet="people")
+    assert "Leave out sheet='people'." in str(error.value)
+    with pytest.raises(DataError, match="not an Excel file") as error:
+        read_table(rows, bag="ward", proportions=table, proportions_sheet="wards")
+    assert "Leave out proportions_sheet='wards'." in str(error.value)
+
+
+def test_an_empty_proportion_is_called_so(tmp_path):
+    rows, table = wards()
+    table.loc[1, "mild"] = np.nan
+    with pytest.raises(BagError, match="class 'mild' is nan, as that of an empty cell") as error:
+        read_table(rows, bag="ward", proportions=saved(table, tmp_path / "wards.csv"))
+    assert "Fill it in, with 0 if there are none" in str(error.value)
+
+
+def test_a_column_that_occurs_twice_is_mended_in_the_table(tmp_path):
+    (tmp_path / "rows.csv").write_text("ward,x,x\na,1,2\n")
+    with pytest.raises(DataError, match="rename or remove one in the table"):
+        read_table(tmp_path / "rows.csv", bag="ward", proportions={"a": 0.5})

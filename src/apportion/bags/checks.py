@@ -101,6 +101,9 @@ def check_values(
         problem += f" of class {classes[c]!r} is {values[i, c]:.8g}"
         rule = "counts are whole and not negative" if counts else "proportions are 0 to 1"
         remedy = f"Correct it, or leave out the bag and its rows: {rule}."
+        if np.isnan(values[i, c]):
+            problem += ", as that of an empty cell"
+            remedy = "Fill it in, with 0 if there are none, or leave out the bag and its rows."
     elif counts:
         problem += f"s sum to {sums[i]:.15g}"
         remedy = ("Add the missing rows or class, or pass ", Option("normalize"), " to rescale.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import datetime
 import io
 from collections.abc import Iterable
 from contextlib import suppress
@@ -25,7 +26,7 @@ DATES = ("date", "datetime", "datetime64")
 DAY = pd.Timedelta(days=1)
 MOST = float(np.finfo(np.float32).max)
 BOOLEANS = {"TRUE": "1", "FALSE": "0"}  # as pandas reads them, in any case of letters
-NUMBERS = ("integer", "floating", "boolean", "mixed-integer-float")
+NUMBERS = ("integer", "floating", "boolean", "mixed-integer-float", "decimal", "time")
 
 
 def find_columns(frame: Any) -> dict[str, int]:
@@ -44,7 +45,7 @@ def check_distinct(names: Iterable[Any]) -> None:
         if name in seen:
             raise DataError(
                 f"column {name!r} occurs more than once.",
-                "Every column must have a name of its own: rename one, or leave it out.",
+                "Every column must have a name of its own: rename or remove one in the table.",
             )
         seen.add(name)
 
@@ -62,6 +63,8 @@ def kind_of(name: str, cells: pd.Series[Any], remedy: Words = LEAVE_OUT) -> Kind
             return None
         if pa.types.is_date(own):
             return "dates"
+        if pa.types.is_decimal(own) or pa.types.is_time(own):
+            return "numbers"
     if dtype.kind == "M":
         return None if cells.isna().all() else "dates"
     if dtype.kind in "biufm":
@@ -84,10 +87,12 @@ def kind_of(name: str, cells: pd.Series[Any], remedy: Words = LEAVE_OUT) -> Kind
 def read_numbers(name: str, cells: pd.Series[Any], rows: Rows) -> NDArray[np.float64]:
     """Return the values, with NaN for a missing one; each of the others fits in float32.
 
-    Those of durations are days.
+    Those of durations, and of times of day, are days.
     """
     if cells.dtype.kind == "m":
         cells = cells.dt.total_seconds() / 86400
+    elif cells.dtype.kind == "O":
+        cells = cells.astype(object).map(_days_of_time, na_action="ignore")
     # Where floats stand below whole numbers, pandas reads "-0" as −0, and otherwise as 0.
     values: NDArray[np.float64] = cells.to_numpy(dtype=np.float64, na_value=np.nan) + 0.0
     outside = np.abs(values) > MOST
@@ -99,6 +104,14 @@ def read_numbers(name: str, cells: pd.Series[Any], rows: Rows) -> NDArray[np.flo
             f"Numbers lie between ±{MOST:.2g}: leave the cell empty if the value is not known.",
         )
     return values
+
+
+def _days_of_time(cell: Any) -> Any:
+    """Return a time of day as a part of it, and another cell unchanged."""
+    if not isinstance(cell, datetime.time):
+        return cell
+    seconds = 3600 * cell.hour + 60 * cell.minute + cell.second + 1e-6 * cell.microsecond
+    return seconds / 86400
 
 
 def read_dates(cells: pd.Series[Any], order: str = "") -> NDArray[np.float64] | None:

@@ -50,6 +50,12 @@ def read_sheet(path: Path, form: TableFormat) -> pd.DataFrame:
     return _settled(frame, path)
 
 
+def sheet_names(path: Path) -> list[str]:
+    """Return the names of the sheets."""
+    with _opened(path) as book:
+        return list(map(str, book.sheet_names))
+
+
 def _opened(path: Path) -> Any:
     import warnings
     from zipfile import BadZipFile

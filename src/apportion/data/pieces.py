@@ -31,6 +31,7 @@ from apportion.data.dialect import PLAIN, SEP, Dialect, TableFormat, not_encoded
 from apportion.errors import (
     ApportionError,
     DataError,
+    Option,
     Words,
     and_more,
     count,
@@ -231,6 +232,7 @@ def open_pieces(
         raise DataError(f"{path} does not exist.", "Pass the path of a file of rows.")
     if not names:
         check_file(path)
+    check_sheet(path, form)
     if is_excel(path):
         with reading(path):
             return _of_frame(str(path), read_sheet(path, form))
@@ -389,6 +391,15 @@ def check_file(path: Path) -> None:
         )
 
 
+def check_sheet(path: Path, form: TableFormat) -> None:
+    """Check that a sheet is given of an Excel file alone."""
+    if form.sheet is not None and not is_excel(path):
+        raise DataError(
+            f"{path} is not an Excel file, and has no sheet {form.sheet!r}.",
+            ("Leave out ", Option(form.sheet_option, repr(form.sheet), form.sheet), "."),
+        )
+
+
 def _check_width(pieces: Pieces) -> None:
     if len(pieces.names) > MOST_COLUMNS:
         raise DataError(
@@ -402,12 +413,19 @@ def check_columns(
 ) -> None:
     """Check that a table has some columns."""
     missing = [name for name in names if name not in known]
-    if missing:
+    if not missing:
+        return
+    problem = f"{source} has no column {missing[0]!r}{and_more(len(missing))}."
+    own = [name for name in map(str, known) if not NAMELESS.fullmatch(name)]
+    if len(own) < len(known) / 2 or (len(known) == 1 and " " in own[0]):
         raise DataError(
-            f"{source} has no column {missing[0]!r}{and_more(len(missing))}.",
-            *([remedy] if remedy else []),
-            suggestion(str(missing[0]), map(str, known)),
+            f"{problem[:-1]}: its first row has {listing(map(repr, own)) or 'no names'}, which "
+            "seems to be a title.",
+            "The names of the columns must stand in the first row: delete the rows above them.",
         )
+    raise DataError(
+        problem, *([remedy] if remedy else []), suggestion(str(missing[0]), map(str, known))
+    )
 
 
 def is_parquet(path: Path) -> bool:

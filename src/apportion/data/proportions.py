@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -16,13 +17,16 @@ from apportion.bags.names import Register, as_written, sorted_names
 from apportion.bags.notation import OTHER, Written, decimal_of, parse_number
 from apportion.bags.read import Table
 from apportion.bags.rounding import MOST_DIGITS, digits_of
+from apportion.data._excel import sheet_names
 from apportion.data.dialect import PLAIN, TableFormat, find_decimal, other_decimal
 from apportion.data.pieces import (
     KINDS,
     as_pandas,
     check_columns,
     check_file,
+    check_sheet,
     distinct_names,
+    is_excel,
     is_parquet,
     named,
     naming,
@@ -94,8 +98,25 @@ def read_proportions(
     if isinstance(given, Mapping | pd.Series):
         table = Table.read(given, classes, ())
         return BagTable(table.ids, table.classes, table.values)
-    with form.naming_options():
+    with form.naming_options(), _naming_sheet(given, form):
         return _read(given, bag, classes, form)
+
+
+@contextmanager
+def _naming_sheet(given: Any, form: TableFormat) -> Iterator[None]:
+    """Name the sheet that was read in an error, if nobody chose it: the rows may be on it."""
+    try:
+        yield
+    except DataError as error:
+        names: list[str] = []
+        if isinstance(given, str | os.PathLike) and is_excel(Path(given)) and form.sheet is None:
+            with suppress(DataError, OSError):
+                names = sheet_names(Path(given).expanduser())
+        if len(names) > 1:
+            other = Option("sheet", repr(names[1]), names[1])
+            read = f"This is sheet {names[0]!r}, the first of {listing(map(repr, names))}: pass "
+            error.args = (*error.args, (read, other, " to read another."))
+        raise
 
 
 def _read(given: Any, bag: str, classes: Iterable[Hashable] | None, form: TableFormat) -> BagTable:
@@ -160,6 +181,7 @@ def _load(given: Any, bag: str, form: TableFormat) -> tuple[str, pd.DataFrame, s
         frame = pd.concat(read, ignore_index=True)
         return str(path), frame.replace("", np.nan) if pieces.is_csv else frame, pieces.decimal
     check_file(path)
+    check_sheet(path, form)
     with reading(path):
         parts = [pd.read_parquet(file) for file in parquet_files(path)]
         frame = pd.concat(parts) if len(parts) > 1 else parts[0]
