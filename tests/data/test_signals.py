@@ -249,3 +249,15 @@ def test_a_net_takes_what_is_read():
 def test_what_is_wrong_with_rows_is_named(rows, options, message):
     with pytest.raises(DataError, match=message):
         read_signals(rows, **{**NAMES, **options})
+
+
+def test_channels_with_percent_signs_are_refused(tmp_path):
+    """Nothing keeps that a channel has them, so that 45 could be predicted as 45 %."""
+    path = tmp_path / "frames.csv"
+    path.write_text("word;who;x\n1;a;1.234,5\n2;a;45 %\n")
+    options: dict[str, Any] = {"signal": "word", "bag": "who", "proportions": {"a": [0.5, 0.5]}}
+    with pytest.raises(DataError, match=r"signal '2' has '45 %' in row 1"):
+        read_signals(path, **options)
+    path.write_text("word;who;x\n1;a;1.234,5\n2;a;45\n")
+    bags: Any = read_signals(path, **options)
+    assert bags.x[0][:, 0, 0].tolist() == [1234.5, 45]

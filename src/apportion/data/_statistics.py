@@ -28,10 +28,11 @@ from apportion.data._cells import (
     find_columns,
     is_written,
     kind_of,
-    read_alone,
+    numbers_written,
     read_dates,
     read_numbers,
     read_texts,
+    unmixed,
 )
 from apportion.data.dialect import other_decimal
 from apportion.errors import DataError, Option, Words, comma_list, listing
@@ -55,6 +56,10 @@ class _Column:
     counts: Counter[str] = field(default_factory=Counter)
     orders: set[str] = field(default_factory=lambda: {DAY_FIRST, MONTH_FIRST})  # if texts are dates
     ordered: bool = False  # whether it matters for one of them
+    was_text: bool = False  # whether numbers were texts
+    grouped: bool = False  # whether thousands are separated in texts of numbers
+    percents: int = 0  # values with a percent sign
+    named: bool = False  # whether texts are surely categories
 
     def add(self, values: NDArray[np.float64], times: Any = 1) -> None:
         """Add numbers to the sum and the range."""
@@ -66,12 +71,14 @@ class _Column:
 class Statistics:
     """The statistics of columns, over all pieces that were added."""
 
-    def __init__(self, remedy: Words = LEAVE_OUT, decimal: str | None = None) -> None:
+    def __init__(
+        self, remedy: Words = LEAVE_OUT, decimal: str | None = None, *, in_sheet: bool = False
+    ) -> None:
         self.remedy = remedy  # for a column that is neither numbers nor text
-        self.decimal = decimal  # of numbers in a text file, "" if it is not known
+        self.decimal = decimal  # of numbers in a text or Excel file, "" if it is not known
+        self.in_sheet = in_sheet  # whether cells that are numbers have their own type
         self.columns: dict[str, _Column] = {}
         self.n_rows = 0
-        self.maybe_numbers: Collection[str] = ()
         self.mixed: str | None = None  # a column of numbers in one piece, and of text in another
 
     def add(
@@ -79,7 +86,7 @@ class Statistics:
         frame: pd.DataFrame,
         rows: Rows | None = None,
         names: Collection[str] | None = None,
-        maybe_numbers: Collection[str] = (),
+        as_text: Collection[str] = (),
     ) -> None:
         """Add a piece, or some of its columns.
 
@@ -87,10 +94,9 @@ class Statistics:
         ----------
         rows : array, optional
             Where the rows of the piece are in the table, if not after those of the pieces before.
-        maybe_numbers : collection of str
-            Columns of a CSV file, whose texts may be numbers or booleans.
+        as_text : collection of str
+            Columns of a text or Excel file, whose texts are not to be read as numbers.
         """
-        self.maybe_numbers = maybe_numbers
         places = find_columns(frame)
         check_distinct(frame.columns)
         if names is not None:
@@ -107,15 +113,27 @@ class Statistics:
                 "Pass pieces that all have the same columns.",
             )
         for name, column in self.columns.items():
-            self._add_column(name, column, frame.iloc[:, places[name]], rows)
+            cells = frame.iloc[:, places[name]]
+            if self.decimal is not None and name not in as_text:
+                cells = self._unwritten(column, cells)
+            self._add_column(name, column, cells, rows)
         self.n_rows += len(frame)
+
+    def _unwritten(self, column: _Column, cells: pd.Series[Any]) -> pd.Series[Any]:
+        """Return cells of a text or Excel file as numbers, if all of them are."""
+        assert self.decimal is not None
+        written = numbers_written(cells, self.decimal)
+        if written is None:
+            return unmixed(cells)
+        column.percents += int(written.percent.sum())
+        column.was_text = True
+        column.grouped = column.grouped or written.grouped
+        return written.cells
 
     def _add_column(self, name: str, column: _Column, cells: pd.Series[Any], rows: Rows) -> None:
         kind = kind_of(name, cells, self.remedy) if len(cells) else None
-        if kind == "text" and name in self.maybe_numbers:
-            # Rows of the piece that are not learned from may have made it a column of text.
-            cells = read_alone(cells, self.decimal or ".")
-            kind = kind_of(name, cells)
+        if self.decimal is not None and not cells.notna().any():
+            kind = None  # rows of the piece that are not learned from may have made it text
         if kind and column.kind and kind != column.kind:
             self.mixed = name
             raise DataError(
@@ -134,7 +152,7 @@ class Statistics:
         elif kind == "text":
             codes, texts = read_texts(cells)
             if isinstance(cells.dtype, pd.CategoricalDtype):
-                column.orders = set()
+                column.orders, column.named = set(), True
             new = [text for text in texts if text not in column.counts]
             column.orders &= date_orders(new) if column.orders else set()
             column.ordered = column.ordered or (bool(column.orders) and any(map(is_ordered, new)))
@@ -165,8 +183,18 @@ class Statistics:
                 raise DataError(
                     f"column {name!r} has {other[0]!r}, a number with another decimal sign than "
                     f"those {'at the beginning' if not self.decimal else 'of other cells'}.",
-                    other_decimal(self.decimal),
+                    other_decimal(self.decimal, name),
                 )
+        # In a frame, texts of digits alone are meant to be names.
+        signed = [text for text in column.counts if not text.strip().isdigit()]
+        if self.decimal is None and signed and not odd and not column.named:
+            log.warning(
+                "Column %r is read as categories, since its values are texts, though they are "
+                "numbers, such as %r. Convert it to numbers, or, if they are names, to a "
+                "categorical of pandas.",
+                name,
+                signed[0],
+            )
         n_odd = sum(column.counts[text] for text in odd)
         if 0 < n_odd <= column.known / 10:
             why = f"{n_odd:,} of its {column.known:,} values are not numbers, such as {odd[0]!r}"
@@ -190,6 +218,7 @@ class Statistics:
         for name, own in texts.items():
             self._say_if_numbers(name, own)
         self._say_if_many({name: len(own.counts) for name, own in texts.items()})
+        percent = self._percent(numbers)
         means = {name: own.total / max(own.known, 1) for name, own in numbers.items()}
         shifted = tuple(
             name
@@ -212,7 +241,25 @@ class Statistics:
                 if len(r) > MOST_CATEGORIES
             },
             "dates": dates,
+            "percent": percent,
         }
+
+    def _percent(self, numbers: dict[str, _Column]) -> tuple[str, ...]:
+        """Return the columns of percentages; say how numbers that were texts are read."""
+        for name, own in numbers.items():
+            if 0 < own.percents < own.known:
+                raise DataError(
+                    f"column {name!r} has a percent sign in {own.percents:,} of its {own.known:,} "
+                    "values, and none in the others.",
+                    "Write all of them in one way: 45 % is 0.45, and 45 is 45.",
+                )
+            what = ["percentages (45 % is 0.45)"] if own.percents else []
+            what += ["numbers with separated thousands"] if own.grouped else []
+            if not what and own.was_text and self.in_sheet:
+                what = ["numbers, of which the file has texts"]
+            if what:
+                notes.info("Column %r is read as %s.", name, ", ".join(what))
+        return tuple(name for name, own in numbers.items() if own.percents)
 
     def _say_if_many(self, sizes: dict[str, int]) -> None:
         """Log which columns have more categories than are kept."""

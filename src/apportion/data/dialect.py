@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from apportion.bags.notation import OTHER, decimal_of
-from apportion.errors import ConfigError, DataError, Option, Words, must_be
+from apportion.errors import ConfigError, DataError, Option, Words, comma_list, must_be
 
 __all__ = ["PLAIN", "Dialect", "TableFormat", "find_decimal", "recognise"]
 
@@ -35,6 +35,7 @@ UNKNOWN = "\x01"  # a decimal sign that no number has
 
 SEP = Option("sep", "';'", "';'")
 DECIMAL = Option("decimal", "','", "','")
+POINT = Option("decimal", "'.'", "'.'")
 ENCODING = Option("encoding", "'cp1252'", "cp1252")
 
 
@@ -55,6 +56,7 @@ class TableFormat:
     decimal: str | None = None
     encoding: str | None = None
     sheet: str | None = None
+    sheet_option: str = "sheet"  # which chooses another
 
     def __post_init__(self) -> None:
         """Check what is said."""
@@ -171,17 +173,21 @@ def find_decimal(columns: Iterable[Sequence[str]], source: str, default: str) ->
         raise DataError(
             f"{source} has {doubtful!r}, which may be {other} or "
             f"{doubtful.replace(',', '.')}: no other number tells whether decimals have a comma.",
-            ("Pass ", DECIMAL, " or ", Option("decimal", "'.'", "."), "."),
+            ("Pass ", DECIMAL, " or ", POINT, "."),
         )
     return default
 
 
-def other_decimal(decimal: str) -> Words:
+def other_decimal(decimal: str, column: str | None = None) -> Words:
     """Return the remedy for numbers that have the other decimal sign."""
-    options: Words = (Option("decimal", "','", "','"), " or ", Option("decimal", "'.'", "."))
+    options: Words = (DECIMAL, " or ", POINT)
     if decimal:
-        options = (Option("decimal", repr(OTHER[decimal]), f"'{OTHER[decimal]}'"),)
-    return ("Pass ", *options, " if all numbers have it; or correct these cells.")
+        options = (POINT if decimal == "," else DECIMAL,)
+    if column is None:
+        return ("Pass ", *options, " if all numbers have it; or correct these cells.")
+    leave_out = Option("columns", "[…]", comma_list([column]))
+    correct = " if all numbers have it; correct these cells; or leave the column out ("
+    return ("Pass ", *options, correct, leave_out, ").")
 
 
 def _encoding(path: Path, head: bytes, given: str | None, *, whole: bool) -> str:

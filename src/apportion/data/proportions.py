@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from apportion.bags.names import Register, as_written, sorted_names
 from apportion.bags.notation import OTHER, decimal_of, parse_number
 from apportion.bags.read import Table
+from apportion.data._cells import unmixed
 from apportion.data.dialect import PLAIN, TableFormat, find_decimal, other_decimal
 from apportion.data.pieces import (
     KINDS,
@@ -146,12 +147,15 @@ def _load(given: Any, bag: str, form: TableFormat) -> tuple[str, pd.DataFrame, s
         )
     path = Path(given).expanduser()
     if not is_parquet(path):
-        pieces = open_pieces(path, form=form)
+        pieces = open_pieces(path, form=replace(form, sheet_option="proportions_sheet"))
         pieces.check_columns([bag], NAMED)
+        if pieces.frame is not None:  # numbers stay numbers beside those that are texts
+            frame = pieces.frame[named(pieces.names, str(path))]
+            return str(path), frame.assign(**{bag: unmixed(frame[bag])}), None
         # As text a cell stays what it was, and a class may be called NA.
         read = list(pieces.read_as_written(named(pieces.names, str(path))))
         frame = pd.concat(read, ignore_index=True)
-        return str(path), frame.replace("", np.nan) if pieces.is_csv else frame, pieces.decimal
+        return str(path), frame.replace("", np.nan), pieces.decimal
     check_file(path)
     with reading(path):
         parts = [pd.read_parquet(file) for file in parquet_files(path)]

@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 from apportion.bags.bags import Bags, held_out_bags
 from apportion.bags.columns import Columns
 from apportion.bags.read import Placed
-from apportion.data._cells import read_mixed
 from apportion.data._named import put
 from apportion.data._row_store import RowStore, check_store
 from apportion.data._scan import Scan
@@ -317,7 +316,7 @@ class _Reading:
             "codes": ((scan.n_rows, len(columns.categories)), np.int16),
         }
         store = RowStore(wanted, self.folder)
-        numeric = [name for name in columns.numeric if name not in columns.dates]
+        placed = scan.bags.all_rows >= 0  # the others, totals for example, may hold anything
         try:
             for first, frame in source.read(columns.names, {*scan.as_text, *columns.categorical}):
                 read += len(frame)
@@ -325,9 +324,15 @@ class _Reading:
                     break
                 numbers, codes = store.part(first, read)
                 with naming(source.source):
-                    rows = np.arange(first, read)
-                    frame = read_mixed(frame, numeric) if source.is_csv else frame
-                    unseen.update(encode_into(columns, frame, rows, numbers, codes))
+                    rows, some = np.arange(first, read), placed[first:read]
+                    own = numbers, codes
+                    if not some.all():
+                        frame, rows = frame[some], rows[some]
+                        own = numbers[some], codes[some]
+                        numbers[:], codes[:] = 0, 0
+                    unseen.update(encode_into(columns, frame, rows, *own, source.decimal))
+                    if not some.all():
+                        numbers[some], codes[some] = own
             if read != scan.n_rows:
                 raise DataError(
                     f"{source.source} had {scan.n_rows:,} rows, but their number has changed.",
