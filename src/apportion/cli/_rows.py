@@ -109,7 +109,7 @@ def _not_a_table(
         return Piece(frame, kept, (bags.x[place],))
     key = str(source.signal)
     one_bag |= {"signal": key, "order": source.order, "channels": source.channels}
-    rows = frame.assign(**{ALL: 0})
-    bags = read_signals(Pieces(source.rows, list(rows), frame=rows, in_sheet=decimal), **one_bag)
+    rows, names = frame.assign(**{ALL: 0}), [*map(str, frame.columns), ALL]
+    bags = read_signals(Pieces(source.rows, names, frame=rows, in_sheet=decimal), **one_bag)
     first = ~frame.duplicated(key).to_numpy()
     return Piece(frame[first], kept[first], bags.x)
