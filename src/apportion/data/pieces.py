@@ -25,6 +25,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from apportion.bags.read import as_pandas
 from apportion.data._cells import check_distinct, unmixed
 from apportion.data._excel import read_sheet
 from apportion.data.dialect import PLAIN, SEP, Dialect, TableFormat, not_encoded, recognise
@@ -267,13 +268,6 @@ def open_pieces(
     if str(dialect):
         notes.info("%s: %s.", path, dialect)
     return pieces
-
-
-def as_pandas(table: Any) -> Any:
-    """Return a frame of polars or pyarrow as one of pandas, and anything else unchanged."""
-    if type(table).__name__ == "LazyFrame" and hasattr(table, "collect"):
-        table = table.collect()
-    return table.to_pandas() if hasattr(table, "to_pandas") else table
 
 
 def _of_frame(source: str, frame: pd.DataFrame, in_sheet: str | None = None) -> Pieces:

@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 
 from apportion.bags.names import Register, as_written, sorted_names
 from apportion.bags.notation import OTHER, decimal_of, parse_number
-from apportion.bags.read import Table
+from apportion.bags.read import Table, as_pandas
 from apportion.data._cells import unmixed
 from apportion.data.dialect import PLAIN, TableFormat, find_decimal, other_decimal
 from apportion.data.pieces import (
     KINDS,
-    as_pandas,
     check_columns,
     check_file,
     distinct_names,

@@ -17,6 +17,7 @@ from sklearn.utils.validation import validate_data
 from apportion.bags.bags import Bags
 from apportion.bags.checks import check_unmasked
 from apportion.bags.columns import Columns
+from apportion.bags.read import as_pandas
 from apportion.bags.sparse import is_sparse
 from apportion.data.constants import check_constants
 from apportion.data.encoding import encode, learn_columns
@@ -55,8 +56,7 @@ def read_rows(estimator: Any, X: Any, *, reset: bool) -> Any:
         check_unmasked("X", part)
     if isinstance(X, tuple):
         return tuple(map(np.asarray, X))
-    if hasattr(X, "to_pandas"):  # the frames of other libraries
-        X = X.to_pandas()
+    X = as_pandas(X)
     frame = isinstance(X, pd.DataFrame)
     if not reset:
         columns = estimator.model_.columns
