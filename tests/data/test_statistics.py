@@ -34,3 +34,12 @@ def test_a_column_with_the_other_decimal_sign_can_be_left_out(tmp_path):
     assert error.value.names("columns")
     columns = read_table(path, bag="bag", proportions={"a": 0.5}, columns=["x", "z"]).columns
     assert columns.numeric == ("x", "z")
+
+
+@pytest.mark.parametrize("constant", [1, "x", None])
+def test_a_column_that_is_to_be_kept_is_kept(constant):
+    rows = pd.DataFrame({"bag": ["a", "a"], "k": constant, "x": [1, 2]})
+    options: dict[str, Any] = {"bag": "bag", "proportions": {"a": 0.5}}
+    assert read_table(rows, **options).columns.names == ("x",)
+    assert read_table(rows, **options, keep=["k"]).columns.names == ("k", "x")
+    assert read_table(rows, **options, columns=["k"], keep=["k"]).columns.names == ("k",)

@@ -91,6 +91,15 @@ def test_lazy_frames_are_collected():
     )
 
 
+def test_a_constant_column_stays_if_it_is_to_be_kept():
+    frame = pd.DataFrame({"k": 1.0, "u": X[:, 0]})
+    bags = Bags.from_rows(None, np.zeros(6, int), {0: [1.0]})
+    for keep, names in (((), ("u",)), (("k",), ("k", "u"))):
+        columns = encode_rows(frame, bags, keep)[1]
+        assert columns is not None
+        assert columns.names == names
+
+
 def test_more_dimensions_and_tuples_stay_as_they_are():
     images = np.zeros((4, 3, 8, 8), np.uint8)
     x, columns, _ = given(images)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -135,9 +135,10 @@ class Scan:
         table: BagTable | None,
         *,
         skip_unplaced: bool = False,
+        keep: Collection[str] = (),
     ) -> None:
         self.source, self.bag, self.label, self.table = source, bag, label, table
-        self.skip_unplaced = skip_unplaced
+        self.skip_unplaced, self.keep = skip_unplaced, keep
         self.as_text = {bag} if label is None else {bag, label}  # read as text in a CSV file
 
     def read(
@@ -153,7 +154,8 @@ class Scan:
             Which bags the columns are learned from; by default all.
         """
         while True:
-            statistics = Statistics(LEAVE_OUT, self.source.decimal, in_sheet=not self.source.is_csv)
+            how: dict[str, Any] = {"in_sheet": not self.source.is_csv, "keep": self.keep}
+            statistics = Statistics(LEAVE_OUT, self.source.decimal, **how)
             try:
                 return self._read(features, training, statistics)
             except DataError:

@@ -72,11 +72,17 @@ class Statistics:
     """The statistics of columns, over all pieces that were added."""
 
     def __init__(
-        self, remedy: Words = LEAVE_OUT, decimal: str | None = None, *, in_sheet: bool = False
+        self,
+        remedy: Words = LEAVE_OUT,
+        decimal: str | None = None,
+        *,
+        in_sheet: bool = False,
+        keep: Collection[str] = (),
     ) -> None:
         self.remedy = remedy  # for a column that is neither numbers nor text
         self.decimal = decimal  # of numbers in a text or Excel file, "" if it is not known
         self.in_sheet = in_sheet  # whether cells that are numbers have their own type
+        self.keep = keep  # columns that are not left out
         self.columns: dict[str, _Column] = {}
         self.n_rows = 0
         self.mixed: str | None = None  # a column of numbers in one piece, and of text in another
@@ -302,10 +308,11 @@ class Statistics:
 
     def _varied(self) -> dict[str, _Column]:
         """Return the columns but for those that are empty, or have one value in all rows."""
-        empty = [name for name, own in self.columns.items() if not own.known]
+        others = {name: own for name, own in self.columns.items() if name not in self.keep}
+        empty = [name for name, own in others.items() if not own.known]
         constant = [
             name
-            for name, own in self.columns.items()
+            for name, own in others.items()
             if own.known
             and not own.missing
             and (len(own.counts) == 1 if own.kind == "text" else own.least == own.most)

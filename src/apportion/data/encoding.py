@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import numpy as np
@@ -40,7 +40,9 @@ Codes = NDArray[np.int16]
 FEW = 64  # rows, whose numbers are encoded all at once
 
 
-def learn_columns(frames: pd.DataFrame | Iterable[pd.DataFrame]) -> Columns:
+def learn_columns(
+    frames: pd.DataFrame | Iterable[pd.DataFrame], keep: Collection[str] = ()
+) -> Columns:
     """Learn the columns of a table.
 
     Columns of numbers and booleans are numeric, and so are those of dates, also of dates that are
@@ -53,6 +55,8 @@ def learn_columns(frames: pd.DataFrame | Iterable[pd.DataFrame]) -> Columns:
     ----------
     frames : DataFrame, or iterable of DataFrames
         The rows to learn from, or pieces of them, all of which have the same columns.
+    keep : collection of column names
+        Columns that are not left out.
 
     Raises
     ------
@@ -66,7 +70,7 @@ def learn_columns(frames: pd.DataFrame | Iterable[pd.DataFrame]) -> Columns:
     >>> learn_columns(pieces).means
     {'x': 1.5}
     """
-    statistics = Statistics()
+    statistics = Statistics(keep=keep)
     for frame in [frames] if isinstance(frames, pd.DataFrame) else frames:
         statistics.add(frame)
     return Columns(**statistics.fields())

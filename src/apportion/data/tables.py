@@ -88,9 +88,11 @@ def read_table(
         The column of `rows` with the true classes, for evaluation only. Some cells may be empty.
     columns : Columns, or list of column names, optional
         Columns that were learned before, to be used as they are; or the columns to learn. By
-        default all but those of the bag and the label.
+        default all but those of the bag and the label. Columns that are empty, or have one value
+        in all rows, are left out.
     keep : list of column names
-        Columns to learn from even if they give the truth away or are the bag's own proportions.
+        Columns to learn from even if they are empty or have one value in all rows, give the truth
+        away, or are the bag's own proportions.
         Others are refused if the numbers of their values meet the class counts exactly, in 5 bags
         of 5 rows or more with differing proportions, and warned of if they nearly do. They are left
         out if they are the shares or counts of a class in every bag, and warned of if they are
@@ -256,7 +258,8 @@ class _Reading:
             form = replace(form, sheet=proportions_sheet)
             self.table = read_proportions(proportions, bag, self.classes, form)
         self.skip_unplaced = skip_unplaced
-        self.scan = Scan(self.source, bag, label, self.table, skip_unplaced=skip_unplaced)
+        how: dict[str, Any] = {"skip_unplaced": skip_unplaced, "keep": self.keep}
+        self.scan = Scan(self.source, bag, label, self.table, **how)
 
     def read(
         self, counts: bool, normalize: bool, split: tuple[float | None, int] | None

@@ -99,11 +99,12 @@ def read_rows(estimator: Any, X: Any, *, reset: bool) -> Any:
 def encode_rows(rows: Any, train: Bags, keep: Collection[str]) -> tuple[Any, Columns | None]:
     """Return rows as training takes them; columns of a table are learned from the training bags.
 
-    Columns of the bag's own proportions are left out, except those to keep.
+    Columns that are empty, constant or the bag's own proportions are left out, except those to
+    keep.
     """
     if not isinstance(rows, pd.DataFrame):
         return rows, None
-    columns = learn_columns(rows.iloc[np.unique(train.index)])
+    columns = learn_columns(rows.iloc[np.unique(train.index)], keep)
     x = encode(columns, rows, warn=False)
     left_out = check_constants(train.with_rows(x, columns), keep, remedy=LEAVE_OUT)
     if left_out:
