@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,6 +21,7 @@ from apportion.bags.checks import (
 from apportion.bags.items import Items, is_dataset
 from apportion.bags.names import Register
 from apportion.bags.notation import Written, decimal_of, parse_number
+from apportion.bags.notes import notes
 from apportion.errors import BagError, Option, Words, and_more, count, listing
 
 __all__ = [
@@ -41,7 +41,6 @@ __all__ = [
 
 NOT_IN_TABLE: Words = "Add it to the table, or leave its rows out."
 SKIP = Option("skip_unplaced")
-notes = logging.getLogger("apportion.reading")
 FEW = 20_000  # rows: with fewer, Python is faster than importing scipy or pandas
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from apportion.bags.notes import notes
 from apportion.data.dialect import TableFormat, find_decimal
 from apportion.errors import DataError, Option, listing, suggestion
-
-notes = logging.getLogger("apportion.reading")
 
 
 def read_sheet(path: Path, form: TableFormat) -> tuple[pd.DataFrame, str]:

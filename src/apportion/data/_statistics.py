@@ -20,6 +20,7 @@ from apportion.bags.notation import (
     is_ordered,
     parse_date,
 )
+from apportion.bags.notes import notes
 from apportion.data._cells import (
     LEAVE_OUT,
     Kind,
@@ -38,7 +39,6 @@ from apportion.data.dialect import other_decimal
 from apportion.errors import DataError, Option, Words, comma_list, listing
 
 log = logging.getLogger("apportion")
-notes = logging.getLogger("apportion.reading")
 
 MOST_CATEGORIES = 255  # so that a code fits in a byte
 NARROW = 1e-3  # a range, as a part of the mean, of which float32 would keep too few digits
@@ -264,7 +264,7 @@ class Statistics:
             if not what and own.was_text and self.in_sheet:
                 what = ["numbers, of which the file has texts"]
             if what:
-                notes.info("Column %r is read as %s.", name, ", ".join(what))
+                notes.warning("Column %r is read as %s.", name, ", ".join(what))
         return tuple(name for name, own in numbers.items() if own.percents)
 
     def _say_if_many(self, sizes: dict[str, int]) -> None:
@@ -303,7 +303,7 @@ class Statistics:
             own.kind = "dates"
         for name, order in found.items():
             how = f" ({order})" if order else ""
-            notes.info("Column %r holds dates%s: they become days since 1970.", name, how)
+            notes.warning("Column %r holds dates%s: they become days since 1970.", name, how)
         return found
 
     def _varied(self) -> dict[str, _Column]:
@@ -327,5 +327,5 @@ class Statistics:
                 form = f"Column %s has {what}, and is left out."
                 if len(names) > 1:
                     form = f"Columns %s have {what}, and are left out."
-                notes.info(form, listed)
+                notes.warning(form, listed)
         return {n: own for n, own in self.columns.items() if n not in {*empty, *constant}}

@@ -25,6 +25,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from apportion.bags.notes import notes
 from apportion.bags.read import as_pandas
 from apportion.data._cells import check_distinct, unmixed
 from apportion.data._excel import read_sheet
@@ -40,7 +41,6 @@ from apportion.errors import (
 )
 
 log = logging.getLogger("apportion")
-notes = logging.getLogger("apportion.reading")  # how files were read, which check shows too
 
 TEXT = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt", ".txt.gz")
 FORMATS = (*TEXT, ".parquet", ".xlsx")
