@@ -40,7 +40,7 @@ def test_a_text_outside_the_training_rows_makes_no_categories(tmp_path):
 
 
 def test_texts_stay_texts(tmp_path):
-    frame = pd.DataFrame({"bag": ["000", "000", "0", "0"], "x": ["5.972", "1,67", 2, 3.5]})
+    frame = pd.DataFrame({"bag": ["000", "000 ", "0", "0"], "x": ["5.972", "1,67", 2, 3.5]})
     path = as_excel(frame, tmp_path / "rows.xlsx")
     bags = read_table(path, bag="bag", proportions={"000": 0.5, "0": 0.5})
     assert bags.ids == ("000", "0")

@@ -92,7 +92,8 @@ class Source:
     sep : str, optional
         The separator of cells in text files: ',', ';', '|' or tab; by default as recognised.
     decimal : str, optional
-        The decimal sign in text files: '.' or ','; by default as recognised.
+        The decimal sign in text files, and of texts in Excel files: '.' or ','; by default as
+        recognised.
     encoding : str, optional
         The encoding of text files, for example cp1252; by default as recognised.
     sheet : str, optional

@@ -215,7 +215,7 @@ def _as_text(value: Any) -> str:
     """Return a cell as text; whole numbers without a point."""
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
-    return str(value).strip() if isinstance(value, str) else str(value)
+    return str(value)
 
 
 def is_written(text: str) -> bool:

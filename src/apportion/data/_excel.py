@@ -16,7 +16,8 @@ def read_sheet(path: Path, form: TableFormat) -> tuple[pd.DataFrame, str]:
     """Read a sheet, by default the first one; return it, and the decimal sign of its texts.
 
     Cells keep their types: a percentage is a number of 0 to 1, and 007 may be a text. Columns may
-    be of several types. Rows without any value are left out, as empty lines of a text file are.
+    be of several types. Spaces around texts are left out, and so are rows without any value, as
+    empty lines of a text file are.
     """
     sheet = form.sheet
     try:
@@ -40,7 +41,8 @@ def read_sheet(path: Path, form: TableFormat) -> tuple[pd.DataFrame, str]:
             listing(map(repr, names)),
             Option(form.sheet_option, repr(names[1]), names[1]),
         )
-    frame = frame.dropna(how="all").reset_index(drop=True).infer_objects()
+    frame = frame.dropna(how="all").reset_index(drop=True)
+    frame = frame.map(lambda cell: cell.strip() if isinstance(cell, str) else cell).infer_objects()
     if not frame.shape[1]:
         raise DataError(f"sheet {chosen!r} of {path} is empty.", "Choose another sheet.")
     texts = ([c for c in cells if isinstance(c, str)] for _, cells in frame.items())

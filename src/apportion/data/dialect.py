@@ -47,7 +47,7 @@ class TableFormat:
     ----------
     sep, decimal, encoding : str, optional
         Of a text file: the separator of its cells, the decimal sign of its numbers, "." or ",", and
-        the name of its encoding.
+        the name of its encoding. The decimal sign is also that of texts in an Excel file.
     sheet : str, optional
         Of an Excel file.
     """

@@ -105,7 +105,8 @@ def read_table(
         Whether rows without a bag, or of a bag that `proportions` do not have, are left out.
     sep, decimal, encoding : str, optional
         Of text files: the separator of cells ("," ";" "|" or "tab"), the decimal sign ("." or ","),
-        and the encoding. By default they are recognised for each file.
+        and the encoding. By default they are recognised for each file. The decimal sign is also
+        that of texts in Excel files.
     sheet, proportions_sheet : str, optional
         Of Excel files: the sheet of the rows and that of the proportions; by default the first.
 
