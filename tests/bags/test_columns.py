@@ -69,6 +69,7 @@ FIELDS: dict[str, Any] = {
     "categories": {"job": ["cook"]},
     "left_out": {},
     "dates": {},
+    "percent": [],
 }
 
 
@@ -82,6 +83,7 @@ FIELDS: dict[str, Any] = {
         ({"means": [40.0]}, "not saved columns: AttributeError"),
         ({"gaps": None}, "not saved columns: TypeError"),
         ({"dates": {"job": ""}}, "column 'job' of dates"),
+        ({"percent": ["job"]}, "column 'job' of percentages is not numeric"),
         ({"dates": {"age": "year first"}}, "column 'age' of dates is 'year first'"),
     ],
 )

@@ -102,6 +102,9 @@ def test_zones_short_years_and_what_is_no_date():
         "2024",
         "20240101",
         "1.2.3",
+        "1.2.10",  # versions
+        "12.4.11",
+        "3.12.11",
         "soon",
     ):
         assert parse_date(text, DAY_FIRST) is None

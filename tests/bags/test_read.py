@@ -285,6 +285,7 @@ def test_the_bags_may_be_a_column(ids, scale, place):
         frame,
         frame.set_index("ward"),
         pl.from_pandas(frame),
+        pl.from_pandas(frame).lazy(),
         pa.Table.from_pandas(frame),
     ):
         found = Bags.from_rows(None, bag, table)

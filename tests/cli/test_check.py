@@ -157,7 +157,7 @@ def test_a_column_of_lists_is_answered_with_the_option_that_leaves_it_out(tmp_pa
     result = run("check", tmp_path / "rows.parquet", *files)
     assert result.exit_code == 1
     assert "column 'tags' is of type object" in result.stderr
-    assert "leave it out with --exclude" in result.stderr
+    assert "leave it out (--exclude)" in result.stderr
     assert run("check", tmp_path / "rows.parquet", *files, "--exclude", "tags").exit_code == 0
 
 

@@ -103,7 +103,7 @@ def test_what_is_said_of_the_format_is_kept_in_the_run(tmp_path):
     given = [tmp_path / "rows.csv", "--bag", "Wahlbezirk", "--proportions", tmp_path / "wards.csv"]
     refused = run("check", *given)
     assert refused.exit_code == 1
-    assert "Pass --decimal ',' or --decimal ." in refused.stderr
+    assert "Pass --decimal ',' or --decimal '.'." in refused.stderr
     options = ["--decimal", ",", "--encoding", "cp1252", "--sep", ";"]
     wards = tmp_path / "wards.csv"
     wards.write_text(wards.read_text(), encoding="cp1252")

@@ -77,8 +77,49 @@ def test_labels_that_meet_known_counts(trained):
     counts = pd.crosstab(frame["ward"], frame["vote"])
     met = pd.crosstab(frame["ward"], found["label"])
     np.testing.assert_array_equal(met, counts)
-    np.testing.assert_allclose(found.iloc[:, 1:], plain.iloc[:, 1:], atol=1e-6)
     assert not (found["label"] == plain["label"]).all()
+    # Probabilities are those of the estimator, given the counts, and sum to these.
+    classifier = LLPClassifier.load(trained / "a", device="cpu")
+    known = {"bags": frame["ward"], "proportions": counts}
+    likely = classifier.predict_proba(frame[["age", "job"]], **known)
+    np.testing.assert_allclose(found.iloc[:, 1:], likely, atol=1e-6)
+    sums = found["probability_yes"].groupby(frame["ward"]).sum()
+    np.testing.assert_allclose(sums, counts["yes"], atol=1e-4)
+
+
+@pytest.mark.parametrize("options", [[], ["--normalize"]])
+def test_a_class_that_the_model_does_not_have_is_never_rescaled_away(trained, tmp_path, options):
+    table = pd.read_csv(trained / "wards.csv")
+    other = table.assign(no=table["no"] * 0.8, yes=table["yes"] * 0.8, other=0.2)
+    other.to_csv(tmp_path / "other.csv", index=False)
+    table.assign(total=1.0).to_csv(tmp_path / "total.csv", index=False)
+    arguments = ["predict", trained / "a", trained / "rows.csv", "--out", tmp_path / "p.csv"]
+    result = run(*arguments, *options, "--proportions", tmp_path / "other.csv")
+    assert result.exit_code == 1
+    assert "has the classes no, yes, other, but the model no, yes" in result.stderr
+    assert not (tmp_path / "p.csv").exists()
+    result = run(*arguments, *options, "--proportions", tmp_path / "total.csv")
+    assert result.exit_code == 0, result.output
+
+
+def test_a_class_is_named_once_in_a_prevalence(trained, tmp_path):
+    arguments = ["predict", trained / "a", trained / "rows.csv", "--out", tmp_path / "p.csv"]
+    result = run(*arguments, "--prevalence", "yes=0.2,yes=0.3")
+    assert result.exit_code == 1
+    assert "has a class more than once" in result.stderr
+
+
+def test_percent_signs_are_those_of_the_training(tmp_path):
+    frame = voters().dropna()
+    signed = frame.assign(age=frame["age"].map("{:g} %".format))
+    result = run("train", *write(tmp_path, signed), *QUICK, "--out", tmp_path / "a")
+    assert result.exit_code == 0, result.output
+    found, _ = predicted(tmp_path, tmp_path / "labelled.csv", "--label", "vote")
+    assert len(found) == len(frame)
+    frame.to_csv(tmp_path / "bare.csv", index=False)
+    told = run("predict", tmp_path / "a", tmp_path / "bare.csv", "--out", tmp_path / "q.csv")
+    assert told.exit_code == 1
+    assert "column 'age' held numbers with percent signs when it was learned" in told.stderr
 
 
 def test_probabilities_of_another_population(trained):

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from apportion.bags.notes import notes
 from apportion.cli.terminal import interruptible, log_kept, log_shown
 from apportion.errors import Option
 
@@ -97,12 +98,13 @@ def test_options_in_the_log_are_flags_here_and_stay_options_elsewhere(monkeypatc
 def test_notes_on_how_files_were_read_are_always_shown(monkeypatch, terminal):
     screen = Screen(terminal=terminal)
     monkeypatch.setattr(sys, "stderr", screen)
-    notes = logging.getLogger("apportion.reading")
     with log_shown(), log_kept() as kept:
-        notes.info("read as percentages")
+        notes.info("encoded in cp1252")
+        notes.warning("read as percentages")  # which is no cause for concern either
         LOG.info("reading")
-    assert screen.getvalue() == "read as percentages\n" + ("" if terminal else "reading\n")
-    assert kept == ([], ["read as percentages"])
+    said = ["encoded in cp1252", "read as percentages"]
+    assert screen.getvalue().splitlines() == [*said, *([] if terminal else ["reading"])]
+    assert kept == ([], said)
     with log_shown(notes_alone=True):
         notes.info("again")
         LOG.info("reading")

@@ -120,8 +120,8 @@ def test_what_is_recognised_is_said_once(tmp_path, caplog):
     form = "encoded in cp1252, cells separated by semicolons, numbers with decimal commas."
     assert said == [
         f"{path}: {form}",
-        f"{path}: column 'größe' is read as numbers with separated thousands.",
-        f"{path}: column 'x' is read as percentages.",
+        "Column 'größe' is read as numbers with separated thousands.",
+        "Column 'x' is read as percentages (45 % is 0.45).",
     ]
     assert str(Dialect()) == ""
 

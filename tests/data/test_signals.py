@@ -262,3 +262,15 @@ def test_the_table_of_proportions_has_a_format_of_its_own(tmp_path):
     assert bags.x[0].ravel().tolist() == pytest.approx([1.0, 1.1, 1.2, 1.3])
     with pytest.raises(DataError, match=r"Pass proportions_decimal='\.'"):
         read_signals(**files, **named, decimal=".", proportions_decimal=",")
+
+
+def test_channels_with_percent_signs_are_refused(tmp_path):
+    """Nothing keeps that a channel has them, so that 45 could be predicted as 45 %."""
+    path = tmp_path / "frames.csv"
+    path.write_text("word;who;x\n1;a;1.234,5\n2;a;45 %\n")
+    options: dict[str, Any] = {"signal": "word", "bag": "who", "proportions": {"a": [0.5, 0.5]}}
+    with pytest.raises(DataError, match=r"signal '2' has '45 %' in row 1"):
+        read_signals(path, **options)
+    path.write_text("word;who;x\n1;a;1.234,5\n2;a;45\n")
+    bags: Any = read_signals(path, **options)
+    assert bags.x[0][:, 0, 0].tolist() == [1234.5, 45]

@@ -121,7 +121,7 @@ def test_numbers_that_excel_stores_as_text_are_numbers(tmp_path, notes):
     assert bags.x[0][:, 0].tolist() == [1.5, 2.5, 1234.5]
     assert sorted(bags.columns.categories["t"]) == ["1", "2", "a"]
     assert list(bags.columns.dates) == ["d"]
-    assert any("column 'x' is read as numbers" in note for note in notes())
+    assert any("Column 'x' is read as numbers with separated thousands" in note for note in notes())
 
 
 def test_without_openpyxl_the_error_says_what_to_install(tmp_path, monkeypatch):

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
@@ -77,6 +78,28 @@ def test_frames_of_other_libraries_are_asked_for_pandas():
     x, columns, _ = given(SimpleNamespace(to_pandas=lambda: frame))
     assert np.array_equal(x, X)
     assert columns.names == ("u", "v")
+
+
+def test_lazy_frames_are_collected():
+    frame = pd.DataFrame({"x": np.repeat([0.0, 1.0], 20), "y": np.arange(40.0)})
+    bags, wards = np.tile(["a", "b"], 20), pd.DataFrame({"bag": ["a", "b"], "no": [0.5, 0.5]})
+    lazy = pl.from_pandas(frame).lazy()
+    shares = pl.from_pandas(wards.assign(yes=0.5)).lazy()
+    classifier = LLPClassifier(method="ridge").fit(lazy, bags=bags, proportions=shares)
+    assert classifier.feature_names_in_.tolist() == ["x", "y"]
+    likely = classifier.predict_proba(lazy, bags=bags, proportions=shares)
+    np.testing.assert_allclose(
+        likely, classifier.predict_proba(frame, bags=bags, proportions=wards.assign(yes=0.5))
+    )
+
+
+def test_a_constant_column_stays_if_it_is_to_be_kept():
+    frame = pd.DataFrame({"k": 1.0, "u": X[:, 0]})
+    bags = Bags.from_rows(None, np.zeros(6, int), {0: [1.0]})
+    for keep, names in (((), ("u",)), (("k",), ("k", "u"))):
+        columns = encode_rows(frame, bags, keep)[1]
+        assert columns is not None
+        assert columns.names == names
 
 
 def test_more_dimensions_and_tuples_stay_as_they_are():

@@ -12,7 +12,6 @@ without a copy. Building it sorts the N instances once. Everything is checked he
 from __future__ import annotations
 
 import copy
-import logging
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -36,6 +35,7 @@ from apportion.bags.counts import count_labels, largest_remainder
 from apportion.bags.describe import BagsSummary, summarize
 from apportion.bags.items import Items
 from apportion.bags.names import canonical_order, sorted_names
+from apportion.bags.notes import notes
 from apportion.bags.read import (
     NOT_IN_TABLE,
     SKIP,
@@ -54,7 +54,6 @@ from apportion.errors import BagError, Words, count, listing
 
 __all__ = ["UNKNOWN", "Bags", "Overlap", "Split", "held_out_bags", "put_in_bags"]
 
-notes = logging.getLogger("apportion.reading")
 
 UNKNOWN = -1  # in place of a true label
 

@@ -6,7 +6,8 @@ elsewhere. All such columns follow the numeric ones. A column whose values diffe
 thousandth of their mean, times in seconds for example, is stored minus its mean: float32 has seven
 digits.
 
-A column of dates is numeric: days since 1970-01-01, in UTC, minus their mean.
+A column of dates is numeric: days since 1970-01-01, in UTC, minus their mean. So is a column of
+percentages: 45 % is 0.45, and a number without a percent sign is none of its values.
 
 A categorical column is one column of codes. Code 0 stands for a missing value and for a category
 that the training rows do not have; 1, 2, … for the others, the most frequent first.
@@ -26,6 +27,7 @@ from apportion.errors import DataError, listing
 __all__ = ["Columns"]
 
 ORDERS = ("", DAY_FIRST, MONTH_FIRST)
+TUPLES = ("names", "shifted", "gaps", "percent")
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,7 @@ class Columns:
     left_out: Mapping[str, int]  # how many rarer categories have code 0, if there are any
     # of every numeric column of dates: "day first" or "month first", or "" if no text depends on it
     dates: Mapping[str, str] = field(default_factory=dict)
+    percent: tuple[str, ...] = ()  # the numeric columns whose numbers have percent signs
 
     @property
     def numeric(self) -> tuple[str, ...]:
@@ -91,7 +94,7 @@ class Columns:
     def to_dict(self) -> dict[str, Any]:
         """Return the fields in types that JSON has."""
         categories = {name: list(texts) for name, texts in self.categories.items()}
-        names = {name: list(getattr(self, name)) for name in ("names", "shifted", "gaps")}
+        names = {name: list(getattr(self, name)) for name in TUPLES}
         return asdict(self) | names | {"categories": categories}
 
     @classmethod
@@ -112,6 +115,7 @@ class Columns:
                 categories={str(n): tuple(map(str, c)) for n, c in fields["categories"].items()},
                 left_out={str(name): int(n) for name, n in fields["left_out"].items()},
                 dates={str(name): str(order) for name, order in fields["dates"].items()},
+                percent=tuple(map(str, fields["percent"])),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise DataError(
@@ -129,6 +133,11 @@ class Columns:
                 f"the saved column {odd[0]!r} of dates is {made.dates[odd[0]]!r}.",
                 "Pass what Columns.to_dict returned.",
             )
+        if odd := [name for name in made.percent if name not in made.means]:
+            raise DataError(
+                f"the saved column {odd[0]!r} of percentages is not numeric.",
+                "Pass what Columns.to_dict returned.",
+            )
         return made
 
     def __repr__(self) -> str:
@@ -138,7 +147,7 @@ class Columns:
             else f" ({len(own):,})"
             for name, own in self.categories.items()
         }
-        remarks = dict.fromkeys(self.dates, " (dates)")
+        remarks = dict.fromkeys(self.dates, " (dates)") | dict.fromkeys(self.percent, " (in %)")
         remarks |= {name: remarks.get(name, "") + " (with gaps)" for name in self.gaps}
         numeric = _listed(self.numeric, "numeric", remarks)
         return f"Columns({numeric}; {_listed(self.categorical, 'categorical', sizes)})"

@@ -105,8 +105,9 @@ def decimal_of(text: str) -> Literal[".", ",", "?", ""]:
 
 DAY_FIRST, MONTH_FIRST = "day first", "month first"
 TIME = r"(?:[T ]+(\d{1,2}):(\d{2})(?::(\d{2})(?:[.,](\d{1,6})\d*)?)?\s*(Z|[+-]\d{2}:?\d{2})?)?"
+SHORT = r"(?<=\d\d\.\d\d\.)"  # before a year of two digits: 1.2.10 may be a version
 YEAR_FIRST = re.compile(rf"\s*(\d{{4}})([-/.])(\d{{1,2}})\2(\d{{1,2}}){TIME}\s*")
-YEAR_LAST = re.compile(rf"\s*(\d{{1,2}})([-/.])(\d{{1,2}})\2(\d{{4}}|(?<=\.)\d{{2}}){TIME}\s*")
+YEAR_LAST = re.compile(rf"\s*(\d{{1,2}})([-/.])(\d{{1,2}})\2(\d{{4}}|{SHORT}\d{{2}}){TIME}\s*")
 SECONDS_PER_DAY = 86400
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,6 +21,7 @@ from apportion.bags.checks import (
 from apportion.bags.items import Items, is_dataset
 from apportion.bags.names import Register
 from apportion.bags.notation import Written, decimal_of, parse_number
+from apportion.bags.notes import notes
 from apportion.bags.sparse import as_rows, is_sparse
 from apportion.errors import BagError, Option, Words, and_more, count, listing
 
@@ -31,7 +31,9 @@ __all__ = [
     "Placed",
     "Table",
     "as_instances",
+    "as_pandas",
     "by_bag",
+    "collected",
     "count_rows",
     "factorize",
     "locate",
@@ -40,7 +42,6 @@ __all__ = [
 
 NOT_IN_TABLE: Words = "Add it to the table, or leave its rows out."
 SKIP = Option("skip_unplaced")
-notes = logging.getLogger("apportion.reading")
 FEW = 20_000  # rows: with fewer, Python is faster than importing scipy or pandas
 
 
@@ -239,6 +240,7 @@ class Table:
             that has them is that of the bags.
         """
         named: Names | None = None
+        table = collected(table)
         if hasattr(table, "columns"):
             ids, named, rows = _read_frame(table, keys)
         elif isinstance(table, Mapping) or _is_series(table):
@@ -275,6 +277,18 @@ class Table:
         return cls(ids, chosen, values[:, places])
 
 
+def collected(table: Any) -> Any:
+    """Return the frame that a LazyFrame of polars becomes, and anything else unchanged."""
+    is_lazy = type(table).__name__ == "LazyFrame" and hasattr(table, "collect")
+    return table.collect() if is_lazy else table
+
+
+def as_pandas(table: Any) -> Any:
+    """Return a frame of polars or pyarrow as one of pandas, and anything else unchanged."""
+    table = collected(table)
+    return table.to_pandas() if hasattr(table, "to_pandas") else table
+
+
 def _is_series(table: Any) -> bool:
     """Tell whether it is a series of pandas: values by bag id."""
     return hasattr(table, "index") and hasattr(table, "items") and not callable(table.index)
@@ -283,7 +297,7 @@ def _is_series(table: Any) -> bool:
 def _read_frame(table: Any, keys: Names) -> tuple[Names, Names, Any]:
     """Return the bags, the classes and the values of a frame of pandas, polars or pyarrow."""
     own_index = hasattr(table, "index") and hasattr(table, "iloc")
-    frame = table if own_index else table.to_pandas()
+    frame = as_pandas(table)
     names, index = list(frame.columns), list(frame.index)
     known = Register(index)
     in_index = own_index and any(known.place(key) is not None for key in keys)

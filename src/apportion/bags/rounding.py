@@ -15,12 +15,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from apportion.bags.checks import SUM_TOLERANCE, Floats, Ints, Names, check_values
+from apportion.bags.notes import notes
 from apportion.errors import BagError, Option, count
 
 __all__ = ["digits_of", "rescaled"]
 
 log = logging.getLogger("apportion")
-notes = logging.getLogger("apportion.reading")
 
 MOST_DIGITS = 6
 FEWEST_BAGS = 5  # whose mean sum tells rounding from a missing class

@@ -7,7 +7,6 @@ columns are two families of classes, each of which is whole, it is not known whi
 
 from __future__ import annotations
 
-import logging
 from dataclasses import replace
 from itertools import combinations
 from typing import Any
@@ -15,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from apportion.bags.checks import SUM_TOLERANCE, Floats, Ints
+from apportion.bags.notes import notes
 from apportion.bags.read import Table
 from apportion.bags.rounding import MOST_DIGITS, digits_of
 from apportion.errors import BagError, Option, comma_list, listing
 
 __all__ = ["without_totals"]
 
-notes = logging.getLogger("apportion.reading")
 
 MOST_COLUMNS = 64  # of which pairs are tried
 FEWEST_BAGS = 3  # whose sums tell a total from a class
@@ -43,7 +42,7 @@ def without_totals(table: Table, sizes: Ints) -> Table:
     kept = [c for c in range(len(table.classes)) if c not in out]
     columns = listing(repr(table.classes[c]) for c in out)
     what = "Column %s is the total" if len(out) == 1 else "Columns %s are totals"
-    notes.info(f"{what} of the bags, not of a class, and left out.", columns)
+    notes.warning(f"{what} of the bags, not of a class, and left out.", columns)
     classes = [table.classes[c] for c in kept]
     return replace(table, classes=classes, values=table.values[:, kept])
 

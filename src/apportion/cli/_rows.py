@@ -13,6 +13,7 @@ from apportion.cli.source import Source
 if TYPE_CHECKING:
     import pandas as pd
 
+    from apportion.bags.columns import Columns
     from apportion.model.model import Model
 
 __all__ = ["Piece", "Wanted", "pieces_of"]
@@ -67,9 +68,19 @@ def pieces_of(model: Model, source: Source, wanted: Wanted) -> Iterator[Piece]:
         if not len(frame):
             continue
         if source.kind == "table":
-            yield Piece(frame, kept, frame[list(learned)])
+            yield Piece(frame, kept, _encoded(columns, frame[list(learned)], table.decimal))
         else:
-            yield _not_a_table(frame, kept, source)
+            yield _not_a_table(frame, kept, source, table.decimal)
+
+
+def _encoded(columns: Columns | None, rows: pd.DataFrame, decimal: str | None) -> Any:
+    """Return rows as the model stores them, with numbers as their file writes them."""
+    from apportion.data.encoding import encode
+
+    if columns is None:
+        return rows  # the model raises the error
+    parts = encode(columns, rows, decimal=decimal)
+    return parts if isinstance(parts, tuple) else (parts,)
 
 
 def _joined(pairs: list[tuple[pd.DataFrame, pd.DataFrame]]) -> Iterator[Any]:
@@ -79,11 +90,14 @@ def _joined(pairs: list[tuple[pd.DataFrame, pd.DataFrame]]) -> Iterator[Any]:
         yield tuple(pd.concat(each, ignore_index=True) for each in zip(*pairs, strict=True))
 
 
-def _not_a_table(frame: pd.DataFrame, kept: pd.DataFrame, source: Source) -> Piece:
+def _not_a_table(
+    frame: pd.DataFrame, kept: pd.DataFrame, source: Source, decimal: str | None
+) -> Piece:
     """Read images or signals, none of which needs a bag to be predicted."""
     import pandas as pd
 
     from apportion.data.images import read_images
+    from apportion.data.pieces import Pieces
     from apportion.data.signals import read_signals
 
     one_bag: dict[str, Any] = {"bag": ALL, "proportions": {0: [1.0]}}
@@ -95,6 +109,7 @@ def _not_a_table(frame: pd.DataFrame, kept: pd.DataFrame, source: Source) -> Pie
         return Piece(frame, kept, (bags.x[place],))
     key = str(source.signal)
     one_bag |= {"signal": key, "order": source.order, "channels": source.channels}
-    bags = read_signals(frame.assign(**{ALL: 0}), **one_bag)
+    rows, names = frame.assign(**{ALL: 0}), [*map(str, frame.columns), ALL]
+    bags = read_signals(Pieces(source.rows, names, frame=rows, in_sheet=decimal), **one_bag)
     first = ~frame.duplicated(key).to_numpy()
     return Piece(frame[first], kept[first], bags.x)

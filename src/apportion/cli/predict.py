@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["predict"]
 
 FORMATS = (".csv", ".parquet")
+SHARES = "Pass the share of each class once, as in yes=0.2,no=0.8."
 # Options of the run's data that hold for what is predicted as well.
 ALIKE = ("bag", "images", "file", "size", "follow_links", "signal", "order", "channels", "classes")
 OWN = ("bag", "names", "images", "size", "follow_links", "normalize", "skip_unplaced")
@@ -57,7 +58,7 @@ def predict(
         Path | None,
         typer.Option(
             help="Shares or counts of the classes by bag: labels are then the likeliest that meet "
-            "them."
+            "them, and probabilities those given the counts."
         ),
     ] = None,
     prevalence: Annotated[
@@ -83,7 +84,8 @@ def predict(
 
       apportion predict runs/a rows.csv --copy id --label income
 
-    Where the proportions of bags are known, labels that meet them exactly:
+    Where the proportions of bags are known, labels that meet them exactly, and
+    probabilities given them:
 
       apportion predict runs/a rows.csv --proportions wards.csv
 
@@ -125,13 +127,13 @@ def _prevalence(text: str | None, proportions: Path | None) -> dict[str, float] 
             "Leave out one of the two.",
         )
     try:
-        pairs = (pair.rpartition("=")[::2] for pair in text.split(","))
-        return {name.strip(): float(share) for name, share in pairs}
+        pairs = [pair.rpartition("=")[::2] for pair in text.split(",")]
+        shares = {name.strip(): float(share) for name, share in pairs}
     except ValueError:
-        raise ConfigError(
-            f"--prevalence {text} has a share that is no number.",
-            "Pass the shares of the classes as in yes=0.2,no=0.8.",
-        ) from None
+        raise ConfigError(f"--prevalence {text} has a share that is no number.", SHARES) from None
+    if len(shares) < len(pairs):
+        raise ConfigError(f"--prevalence {text} has a class more than once.", SHARES)
+    return shares
 
 
 def _write_predictions(
@@ -148,7 +150,7 @@ def _write_predictions(
     with _written(out) as write:
         for piece in pieces_of(model, source, wanted):
             likely = model.predict_proba(piece.instances, prevalence=prevalence)
-            labels = _labels(likely, model, source, wanted, piece)
+            labels, likely = _decided(likely, model, source, wanted, piece)
             if wanted.label is not None:
                 truth = piece.frame[wanted.label].reset_index(drop=True)
                 known = truth.notna().to_numpy()
@@ -180,41 +182,36 @@ def _source_of(run: Run, given: dict[str, Any]) -> Source:
     return Source.from_dict({**own, **given})
 
 
-def _labels(
+def _decided(
     likely: NDArray[Any], model: Model, source: Source, wanted: Wanted, piece: Piece
-) -> NDArray[Any]:
-    """Return the likeliest labels, if counts are known among those that meet them."""
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the likeliest labels and the probabilities, given the counts where they are known."""
+    labels: NDArray[Any] = likely.argmax(axis=1)  # of rows in no bag
     if wanted.proportions is None:
-        found: NDArray[Any] = likely.argmax(axis=1)
-        return found
-    import numpy as np
-
+        return labels, likely
     from apportion.bags.names import Register
-    from apportion.bags.read import Table
-    from apportion.estimator.targets import in_known_bags
+    from apportion.estimator.targets import in_known_bags, in_order
     from apportion.labels.assign import likeliest_labels
+    from apportion.labels.posterior import posterior
 
-    table = source.table(wanted.proportions)
-    places = Register(table.classes).places(model.classes)  # 0 may stand as '0'
-    # Other columns may be totals.
-    if (places < 0).any():
-        raise DataError(
-            f"{wanted.proportions} has the classes {', '.join(map(str, table.classes))}, but the "
-            f"model {', '.join(map(str, model.classes))}.",
-            "Pass a table with one column for each class of the model.",
-        )
-    own = Table(table.ids, model.classes, table.values[:, places], table.digits)
-    ids, found = piece.frame[source.bag], np.empty(len(likely), np.int64)
-    found[:] = likely.argmax(axis=1)  # of rows in no bag
-    options: dict[str, Any] = {"normalize": wanted.normalize}
+    ids, table = piece.frame[source.bag], source.table(wanted.proportions)
     bags = in_known_bags(
         ids.astype(object).where(ids.notna(), None).tolist(),
-        own,
-        **options,
+        table,
+        normalize=wanted.normalize,
         skip_unplaced=source.skip_unplaced,
-    )
-    found[bags.index] = likeliest_labels(likely[bags.index], bags)
-    return found
+    )  # without columns of totals
+    places = Register(bags.classes).places(model.classes)  # 0 may stand as '0'
+    if (places < 0).any() or len(places) < bags.n_classes:
+        raise DataError(
+            f"{wanted.proportions} has the classes {', '.join(map(str, bags.classes))}, but the "
+            f"model {', '.join(map(str, model.classes))}.",
+            "Pass a table with one column for each class of the model, and no others but totals.",
+        )
+    bags, found = in_order(bags, model.classes), likely.copy()
+    own = likely[bags.index]
+    labels[bags.index], found[bags.index] = likeliest_labels(own, bags), posterior(own, bags)
+    return labels, found
 
 
 def _count_right(model: Model, labels: NDArray[Any], truth: pd.Series[Any], wanted: Wanted) -> int:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from apportion.cli.options import image_size, listed, options_of
 from apportion.cli.terminal import with_exclude
 from apportion.data.dialect import FORMAT, TableFormat
-from apportion.errors import ConfigError, DataError, Option, Words, must_be, suggestion
+from apportion.errors import ConfigError, DataError, Option, must_be, suggestion
 
 if TYPE_CHECKING:
     from apportion.bags.bags import Bags
@@ -93,7 +93,8 @@ class Source:
         The separator of cells in a text file of rows: ',', ';', '|' or tab; by default as
         recognised.
     decimal : str, optional
-        The decimal sign in a text file of rows: '.' or ','; by default as recognised.
+        The decimal sign in a text file of rows, and of texts in an Excel file: '.' or ','; by
+        default as recognised.
     encoding : str, optional
         The encoding of a text file of rows, for example cp1252; by default as recognised.
     sheet : str, optional
@@ -330,10 +331,7 @@ class Source:
         except DataError as error:
             if not error.names("columns"):  # which are no option here
                 raise
-            remedy: Words = "Convert it to numbers, dates or text, or leave it out with --exclude."
-            if error.names("keep"):
-                remedy = tuple(map(with_exclude, error.args[-1]))
-            raise error.remedied(remedy) from error
+            raise error.remedied(tuple(map(with_exclude, error.args[-1]))) from error
         return self._read(sets, table, validation)
 
     def _read(

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import typer
 
+from apportion.bags.notes import notes
 from apportion.errors import Option
 
 __all__ = [
@@ -28,7 +29,6 @@ __all__ = [
 ]
 
 INTERRUPTED = 130  # the exit code of what Ctrl-C has ended
-NOTES = "apportion.reading"  # the log of how files were read
 
 
 def with_exclude(part: str | Option) -> str | Option:
@@ -71,7 +71,6 @@ def log_shown(*, notes_alone: bool = False) -> Iterator[None]:
 
 @contextmanager
 def _notes_made() -> Iterator[None]:
-    notes = logging.getLogger(NOTES)
     before = notes.level
     notes.setLevel(logging.INFO)
     try:
@@ -93,10 +92,10 @@ def log_kept() -> Iterator[Kept]:
     logger, handler, kept = logging.getLogger("apportion"), logging.Handler(), Kept([], [])
 
     def keep(record: logging.LogRecord) -> None:
-        if record.levelno >= logging.WARNING:
-            kept.warnings.append(_WithFlags().format(record))
-        elif record.name == NOTES:
+        if record.name == notes.name:
             kept.notes.append(_WithFlags().format(record))
+        elif record.levelno >= logging.WARNING:
+            kept.warnings.append(_WithFlags().format(record))
 
     handler.emit = keep  # type: ignore[method-assign]
     logger.addHandler(handler)

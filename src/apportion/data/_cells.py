@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import datetime
-import io
+import re
 from collections.abc import Iterable
-from contextlib import suppress
+from numbers import Real
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -14,7 +13,14 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from apportion.bags.notation import decimal_of, is_ordered, parse_date, parse_number
+from apportion.bags.notation import (
+    OTHER,
+    Written,
+    decimal_of,
+    is_ordered,
+    parse_date,
+    parse_number,
+)
 from apportion.errors import DataError, Words
 
 Kind = Literal["numbers", "dates", "text"]
@@ -26,6 +32,7 @@ DATES = ("date", "datetime", "datetime64")
 DAY = pd.Timedelta(days=1)
 MOST = float(np.finfo(np.float32).max)
 BOOLEANS = {"TRUE": "1", "FALSE": "0"}  # as pandas reads them, in any case of letters
+INFINITY = re.compile(r"\s*[+-]?inf(inity)?\s*", re.IGNORECASE)
 NUMBERS = ("integer", "floating", "boolean", "mixed-integer-float", "decimal", "time")
 
 
@@ -143,68 +150,87 @@ def read_texts(cells: pd.Series[Any]) -> tuple[NDArray[np.intp], list[str]]:
 
 
 class NumbersWritten(NamedTuple):
-    """Numbers that were texts."""
+    """Numbers of which some, or all, were texts."""
 
     cells: pd.Series[Any]
-    remark: str  # what is said of them
+    percent: NDArray[np.bool_]  # which of them have a percent sign
+    grouped: bool  # whether thousands are separated in some
 
 
-def numbers_written(cells: pd.Series[Any], decimal: str) -> NumbersWritten | None:
-    """Return the numbers that texts such as 1.234,5 and 45,2 % stand for; None if one is no number.
+def numbers_written(
+    cells: pd.Series[Any], decimal: str, *, mixed: bool = False
+) -> NumbersWritten | None:
+    """Return the numbers that texts such as 1.234,5 and 45,2 % stand for; True is 1.
+
+    None if a cell is no number or boolean, or if none is a text.
 
     Parameters
     ----------
+    cells : Series
+        Of texts, or of texts and numbers as in an Excel file.
     decimal : "." or ",", or "" if it is not known: then a number with either is none.
+    mixed : bool
+        Whether there may be booleans beside numbers.
     """
-    known = cells.dropna()
-    if not len(known) or not is_written(str(known.iloc[0])):
+    if not has_texts(cells):
         return None
-    codes, texts = read_texts(cells)
-    read = []
-    for text in texts:
-        number = parse_number(text, decimal or ".")
-        if number is None or (not decimal and decimal_of(text)):
+    first = next(cell for cell in cells if isinstance(cell, str))
+    if all(read_number(first, sign) is None for sign in OTHER):  # most texts are not
+        return None
+    codes, distinct = pd.factorize(cells)
+    values, percent, grouped = np.full(len(distinct) + 1, np.nan), [False], False
+    booleans = {is_boolean(cell) for cell in distinct.tolist()}
+    if len(booleans) > 1 and not mixed:
+        return None
+    for k, cell in enumerate(distinct.tolist()):
+        number = Written(float(cell), False, False, 0) if isinstance(cell, Real) else None
+        if isinstance(cell, str):
+            number = read_number(cell, decimal)
+        if number is None:
             return None
-        read.append(number)
-    remarks = [("percentages", any(n.percent for n in read))]
-    remarks += [("numbers with separated thousands", any(n.grouped for n in read))]
-    values = np.array([*(number.number for number in read), np.nan])
-    return NumbersWritten(
-        pd.Series(values[codes], index=cells.index), ", ".join(r for r, holds in remarks if holds)
-    )
+        values[k] = number.number
+        percent.insert(k, number.percent)
+        grouped = grouped or number.grouped
+    found = pd.Series(values[codes], index=cells.index)  # a missing cell has code −1
+    return NumbersWritten(found, np.array(percent)[codes], grouped)
+
+
+def read_number(text: str, decimal: str) -> Written | None:
+    """Read a number, a boolean or an infinity, as pandas reads cells of a text file."""
+    if not decimal and decimal_of(text):
+        return None
+    plain = BOOLEANS.get(text.strip().upper(), text)
+    if INFINITY.fullmatch(plain):
+        return Written(float(plain), False, False, 0)
+    return parse_number(plain, decimal or ".")
+
+
+def is_boolean(cell: Any) -> bool:
+    """Tell whether a cell is a boolean, or a text that is one."""
+    return isinstance(cell, bool) or (isinstance(cell, str) and cell.strip().upper() in BOOLEANS)
+
+
+def has_texts(cells: pd.Series[Any]) -> bool:
+    """Tell whether some of the cells are texts."""
+    if isinstance(cells.dtype, pd.StringDtype):
+        return bool(cells.notna().any())
+    return cells.dtype == object and any(isinstance(cell, str) for cell in cells)
+
+
+def unmixed(cells: pd.Series[Any]) -> pd.Series[Any]:
+    """Return texts in place of cells of an Excel file, if some of these are texts."""
+    if cells.dtype != object or not has_texts(cells):
+        return cells
+    return cells.map(_as_text, na_action="ignore").astype("str")
+
+
+def _as_text(value: Any) -> str:
+    """Return a cell as text; whole numbers without a point."""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)
 
 
 def is_written(text: str) -> bool:
     """Tell whether a text is a number with a decimal point or a decimal comma."""
-    return any(parse_number(text, decimal) is not None for decimal in ".,")
-
-
-def read_alone(cells: pd.Series[Any], decimal: str = ".") -> pd.Series[Any]:
-    """Return texts as they are read from a text file that has no other cells.
-
-    A file has one type per column, so other rows may have made texts of numbers or booleans.
-    """
-    codes, texts = read_texts(cells)
-    numbers = numbers_written(pd.Series(texts, dtype=str), decimal)
-    parsed = _parse(texts) if numbers is None else numbers.cells
-    return parsed.reindex(codes)  # a missing cell has code −1, and no value
-
-
-def read_mixed(frame: pd.DataFrame, names: Iterable[str]) -> pd.DataFrame:
-    """Return a piece of a CSV file with columns of text as numbers.
-
-    Each of their cells must be a number or a boolean, or else the column stays text.
-    """
-    for name in [name for name in names if kind_of(name, frame[name]) == "text"]:
-        codes, texts = read_texts(frame[name])
-        with suppress(ValueError):
-            numbers = _parse([BOOLEANS.get(text.upper(), text) for text in texts], float)
-            frame = frame.assign(**{name: numbers.reindex(codes).to_numpy()})
-    return frame
-
-
-def _parse(texts: list[str], dtype: Any = None) -> pd.Series[Any]:
-    lines = io.StringIO(newline="")
-    csv.writer(lines, quoting=csv.QUOTE_ALL).writerows([text] for text in texts)
-    lines.seek(0)
-    return pd.read_csv(lines, names=["x"], index_col=False, low_memory=False, dtype=dtype)["x"]
+    return any(parse_number(text, decimal) is not None for decimal in OTHER)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,9 +26,9 @@ Ints = NDArray[np.int64]
 
 
 LEAVE_OUT = (
-    "Convert it to numbers, dates or text, or leave it out of ",
+    "Convert it to numbers, dates or text, or leave it out (",
     Option("columns", "[…]"),
-    ".",
+    ").",
 )
 
 
@@ -135,9 +135,10 @@ class Scan:
         table: BagTable | None,
         *,
         skip_unplaced: bool = False,
+        keep: Collection[str] = (),
     ) -> None:
         self.source, self.bag, self.label, self.table = source, bag, label, table
-        self.skip_unplaced = skip_unplaced
+        self.skip_unplaced, self.keep = skip_unplaced, keep
         self.as_text = {bag} if label is None else {bag, label}  # read as text in a CSV file
 
     def read(
@@ -153,13 +154,14 @@ class Scan:
             Which bags the columns are learned from; by default all.
         """
         while True:
-            statistics = Statistics(LEAVE_OUT, self.source.decimal)
+            how: dict[str, Any] = {"in_sheet": not self.source.is_csv, "keep": self.keep}
+            statistics = Statistics(LEAVE_OUT, self.source.decimal, **how)
             try:
                 return self._read(features, training, statistics)
             except DataError:
-                # What a column of a CSV file holds is known only once all of it is read.
+                # What a column of a text or Excel file holds is known once all of it is read.
                 mixed = statistics.mixed
-                if mixed is None or not self.source.is_csv or mixed in self.as_text:
+                if mixed is None or self.source.decimal is None or mixed in self.as_text:
                     raise
                 self.as_text.add(mixed)
                 log.info("%s: column %r is read as text", self.source.source, mixed)
@@ -172,7 +174,6 @@ class Scan:
         log.info("%s: reading the bags of all rows%s", name, more)
         self.bags = Names(self.source, self.bag, "bag", self.table, may_miss=self.skip_unplaced)
         self.labels = Names(self.source, self.label or "", "label", None, may_miss=True)
-        maybe_numbers = set(features) - self.as_text if self.source.is_csv else ()
         self.n_rows = 0
         for first, piece in self.source.read([*features, *self.as_text], self.as_text):
             rows = np.arange(first, first + len(piece))
@@ -184,10 +185,9 @@ class Scan:
                 continue
             with naming(name):
                 kept = bags >= 0 if training is None else np.append(training, False)[bags]
-                if kept.all():
-                    statistics.add(piece, rows, features)
-                else:
-                    statistics.add(piece[kept], rows[kept], features, maybe_numbers)
+                if not kept.all():
+                    piece, rows = piece[kept], rows[kept]
+                statistics.add(piece, rows, features, self.as_text)
         if not features or (self.table is not None and not statistics.n_rows and self.n_rows):
             return None  # all rows may be in bags that are held out
         with naming(name):

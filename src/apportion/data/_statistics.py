@@ -20,6 +20,7 @@ from apportion.bags.notation import (
     is_ordered,
     parse_date,
 )
+from apportion.bags.notes import notes
 from apportion.data._cells import (
     LEAVE_OUT,
     Kind,
@@ -28,17 +29,17 @@ from apportion.data._cells import (
     find_columns,
     is_written,
     kind_of,
-    read_alone,
+    numbers_written,
     read_dates,
     read_numbers,
     read_texts,
+    unmixed,
 )
 from apportion.data._meant import why_categories
 from apportion.data.dialect import other_decimal
 from apportion.errors import DataError, Option, Words, comma_list, listing
 
 log = logging.getLogger("apportion")
-notes = logging.getLogger("apportion.reading")
 
 MOST_CATEGORIES = 255  # so that a code fits in a byte
 NARROW = 1e-3  # a range, as a part of the mean, of which float32 would keep too few digits
@@ -56,6 +57,9 @@ class _Column:
     counts: Counter[str] = field(default_factory=Counter)
     orders: set[str] = field(default_factory=lambda: {DAY_FIRST, MONTH_FIRST})  # if texts are dates
     ordered: bool = False  # whether it matters for one of them
+    was_text: bool = False  # whether numbers were texts
+    grouped: bool = False  # whether thousands are separated in texts of numbers
+    percents: int = 0  # values with a percent sign
     named: bool = False  # whether texts are surely categories
 
     def add(self, values: NDArray[np.float64], times: Any = 1) -> None:
@@ -68,12 +72,20 @@ class _Column:
 class Statistics:
     """The statistics of columns, over all pieces that were added."""
 
-    def __init__(self, remedy: Words = LEAVE_OUT, decimal: str | None = None) -> None:
+    def __init__(
+        self,
+        remedy: Words = LEAVE_OUT,
+        decimal: str | None = None,
+        *,
+        in_sheet: bool = False,
+        keep: Collection[str] = (),
+    ) -> None:
         self.remedy = remedy  # for a column that is neither numbers nor text
-        self.decimal = decimal  # of numbers in a text file, "" if it is not known
+        self.decimal = decimal  # of numbers in a text or Excel file, "" if it is not known
+        self.in_sheet = in_sheet  # whether cells that are numbers have their own type
+        self.keep = keep  # columns that are not left out
         self.columns: dict[str, _Column] = {}
         self.n_rows = 0
-        self.maybe_numbers: Collection[str] = ()
         self.mixed: str | None = None  # a column of numbers in one piece, and of text in another
 
     def add(
@@ -81,7 +93,7 @@ class Statistics:
         frame: pd.DataFrame,
         rows: Rows | None = None,
         names: Collection[str] | None = None,
-        maybe_numbers: Collection[str] = (),
+        as_text: Collection[str] = (),
     ) -> None:
         """Add a piece, or some of its columns.
 
@@ -89,10 +101,9 @@ class Statistics:
         ----------
         rows : array, optional
             Where the rows of the piece are in the table, if not after those of the pieces before.
-        maybe_numbers : collection of str
-            Columns of a CSV file, whose texts may be numbers or booleans.
+        as_text : collection of str
+            Columns of a text or Excel file, whose texts are not to be read as numbers.
         """
-        self.maybe_numbers = maybe_numbers
         places = find_columns(frame)
         check_distinct(frame.columns)
         if names is not None:
@@ -109,15 +120,27 @@ class Statistics:
                 "Pass pieces that all have the same columns.",
             )
         for name, column in self.columns.items():
-            self._add_column(name, column, frame.iloc[:, places[name]], rows)
+            cells = frame.iloc[:, places[name]]
+            if self.decimal is not None and name not in as_text:
+                cells = self._unwritten(column, cells)
+            self._add_column(name, column, cells, rows)
         self.n_rows += len(frame)
+
+    def _unwritten(self, column: _Column, cells: pd.Series[Any]) -> pd.Series[Any]:
+        """Return cells of a text or Excel file as numbers, if all of them are."""
+        assert self.decimal is not None
+        written = numbers_written(cells, self.decimal)
+        if written is None:
+            return unmixed(cells)
+        column.percents += int(written.percent.sum())
+        column.was_text = True
+        column.grouped = column.grouped or written.grouped
+        return written.cells
 
     def _add_column(self, name: str, column: _Column, cells: pd.Series[Any], rows: Rows) -> None:
         kind = kind_of(name, cells, self.remedy) if len(cells) else None
-        if kind == "text" and name in self.maybe_numbers:
-            # Rows of the piece that are not learned from may have made it a column of text.
-            cells = read_alone(cells, self.decimal or ".")
-            kind = kind_of(name, cells)
+        if self.decimal is not None and not cells.notna().any():
+            kind = None  # rows of the piece that are not learned from may have made it text
         if kind and column.kind and kind != column.kind:
             self.mixed = name
             raise DataError(
@@ -167,10 +190,20 @@ class Statistics:
                 raise DataError(
                     f"column {name!r} has {other[0]!r}, a number with another decimal sign than "
                     f"those {'at the beginning' if not self.decimal else 'of other cells'}.",
-                    other_decimal(self.decimal),
+                    other_decimal(self.decimal, name),
                 )
         if not column.named and (why := why_categories(column.counts)):
             log.warning("Column %r is read as categories, since %s", name, why)
+        # In a frame, texts of digits alone are meant to be names.
+        signed = [text for text in column.counts if not text.strip().isdigit()]
+        if self.decimal is None and signed and not odd and not column.named:
+            log.warning(
+                "Column %r is read as categories, since its values are texts, though they are "
+                "numbers, such as %r. Convert it to numbers, or, if they are names, to a "
+                "categorical of pandas.",
+                name,
+                signed[0],
+            )
 
     def fields(self) -> dict[str, Any]:
         """Return the fields of `Columns`."""
@@ -190,6 +223,7 @@ class Statistics:
         for name, own in texts.items():
             self._say_if_numbers(name, own)
         self._say_if_many({name: len(own.counts) for name, own in texts.items()})
+        percent = self._percent(numbers)
         means = {name: own.total / max(own.known, 1) for name, own in numbers.items()}
         shifted = tuple(
             name
@@ -212,7 +246,25 @@ class Statistics:
                 if len(r) > MOST_CATEGORIES
             },
             "dates": dates,
+            "percent": percent,
         }
+
+    def _percent(self, numbers: dict[str, _Column]) -> tuple[str, ...]:
+        """Return the columns of percentages; say how numbers that were texts are read."""
+        for name, own in numbers.items():
+            if 0 < own.percents < own.known:
+                raise DataError(
+                    f"column {name!r} has a percent sign in {own.percents:,} of its {own.known:,} "
+                    "values, and none in the others.",
+                    "Write all of them in one way: 45 % is 0.45, and 45 is 45.",
+                )
+            what = ["percentages (45 % is 0.45)"] if own.percents else []
+            what += ["numbers with separated thousands"] if own.grouped else []
+            if not what and own.was_text and self.in_sheet:
+                what = ["numbers, of which the file has texts"]
+            if what:
+                notes.warning("Column %r is read as %s.", name, ", ".join(what))
+        return tuple(name for name, own in numbers.items() if own.percents)
 
     def _say_if_many(self, sizes: dict[str, int]) -> None:
         """Log which columns have more categories than are kept."""
@@ -250,15 +302,16 @@ class Statistics:
             own.kind = "dates"
         for name, order in found.items():
             how = f" ({order})" if order else ""
-            notes.info("Column %r holds dates%s: they become days since 1970.", name, how)
+            notes.warning("Column %r holds dates%s: they become days since 1970.", name, how)
         return found
 
     def _varied(self) -> dict[str, _Column]:
         """Return the columns but for those that are empty, or have one value in all rows."""
-        empty = [name for name, own in self.columns.items() if not own.known]
+        others = {name: own for name, own in self.columns.items() if name not in self.keep}
+        empty = [name for name, own in others.items() if not own.known]
         constant = [
             name
-            for name, own in self.columns.items()
+            for name, own in others.items()
             if own.known
             and not own.missing
             and (len(own.counts) == 1 if own.kind == "text" else own.least == own.most)
@@ -273,5 +326,5 @@ class Statistics:
                 form = f"Column %s has {what}, and is left out."
                 if len(names) > 1:
                     form = f"Columns %s have {what}, and are left out."
-                notes.info(form, listed)
+                notes.warning(form, listed)
         return {n: own for n, own in self.columns.items() if n not in {*empty, *constant}}

@@ -18,7 +18,15 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from apportion.bags.notation import OTHER, decimal_of
-from apportion.errors import ApportionError, ConfigError, DataError, Option, Words, must_be
+from apportion.errors import (
+    ApportionError,
+    ConfigError,
+    DataError,
+    Option,
+    Words,
+    comma_list,
+    must_be,
+)
 
 __all__ = ["FORMAT", "PLAIN", "Dialect", "TableFormat", "find_decimal", "recognise"]
 
@@ -36,6 +44,7 @@ UNKNOWN = "\x01"  # a decimal sign that no number has
 
 SEP = Option("sep", "';'", "';'")
 DECIMAL = Option("decimal", "','", "','")
+POINT = Option("decimal", "'.'", "'.'")
 ENCODING = Option("encoding", "'cp1252'", "cp1252")
 
 
@@ -47,7 +56,7 @@ class TableFormat:
     ----------
     sep, decimal, encoding : str, optional
         Of a text file: the separator of its cells, the decimal sign of its numbers, "." or ",", and
-        the name of its encoding.
+        the name of its encoding. The decimal sign is also that of texts in an Excel file.
     sheet : str, optional
         Of an Excel file.
     of : str
@@ -192,17 +201,21 @@ def find_decimal(columns: Iterable[Sequence[str]], source: str, default: str) ->
         raise DataError(
             f"{source} has {doubtful!r}, which may be {other} or "
             f"{doubtful.replace(',', '.')}: no other number tells whether decimals have a comma.",
-            ("Pass ", DECIMAL, " or ", Option("decimal", "'.'", "."), "."),
+            ("Pass ", DECIMAL, " or ", POINT, "."),
         )
     return default
 
 
-def other_decimal(decimal: str) -> Words:
+def other_decimal(decimal: str, column: str | None = None) -> Words:
     """Return the remedy for numbers that have the other decimal sign."""
-    options: Words = (Option("decimal", "','", "','"), " or ", Option("decimal", "'.'", "."))
+    options: Words = (DECIMAL, " or ", POINT)
     if decimal:
-        options = (Option("decimal", repr(OTHER[decimal]), f"'{OTHER[decimal]}'"),)
-    return ("Pass ", *options, " if all numbers have it; or correct these cells.")
+        options = (POINT if decimal == "," else DECIMAL,)
+    if column is None:
+        return ("Pass ", *options, " if all numbers have it; or correct these cells.")
+    leave_out = Option("columns", "[…]", comma_list([column]))
+    correct = " if all numbers have it; correct these cells; or leave the column out ("
+    return ("Pass ", *options, correct, leave_out, ").")
 
 
 def _encoding(path: Path, head: bytes, given: str | None, *, whole: bool) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import numpy as np
@@ -18,14 +18,16 @@ from numpy.typing import NDArray
 from apportion.bags.columns import Columns
 from apportion.bags.notation import decimal_of
 from apportion.data._cells import (
-    BOOLEANS,
     MOST,
     Rows,
     find_columns,
     kind_of,
+    numbers_written,
     read_dates,
+    read_number,
     read_numbers,
     read_texts,
+    unmixed,
 )
 from apportion.data._statistics import Statistics
 from apportion.errors import DataError, Option, Words, and_more, count, suggestion
@@ -38,7 +40,9 @@ Codes = NDArray[np.int16]
 FEW = 64  # rows, whose numbers are encoded all at once
 
 
-def learn_columns(frames: pd.DataFrame | Iterable[pd.DataFrame]) -> Columns:
+def learn_columns(
+    frames: pd.DataFrame | Iterable[pd.DataFrame], keep: Collection[str] = ()
+) -> Columns:
     """Learn the columns of a table.
 
     Columns of numbers and booleans are numeric, and so are those of dates, also of dates that are
@@ -51,6 +55,8 @@ def learn_columns(frames: pd.DataFrame | Iterable[pd.DataFrame]) -> Columns:
     ----------
     frames : DataFrame, or iterable of DataFrames
         The rows to learn from, or pieces of them, all of which have the same columns.
+    keep : collection of column names
+        Columns that are not left out.
 
     Raises
     ------
@@ -64,14 +70,14 @@ def learn_columns(frames: pd.DataFrame | Iterable[pd.DataFrame]) -> Columns:
     >>> learn_columns(pieces).means
     {'x': 1.5}
     """
-    statistics = Statistics()
+    statistics = Statistics(keep=keep)
     for frame in [frames] if isinstance(frames, pd.DataFrame) else frames:
         statistics.add(frame)
     return Columns(**statistics.fields())
 
 
 def encode(
-    columns: Columns, frame: pd.DataFrame, *, warn: bool = True
+    columns: Columns, frame: pd.DataFrame, *, warn: bool = True, decimal: str | None = None
 ) -> Numbers | tuple[Numbers, Codes]:
     """Turn rows into arrays.
 
@@ -81,6 +87,9 @@ def encode(
         Its columns are found by their names, in any order; further ones are ignored.
     warn : bool
         Whether to warn of categories that were not learned, or only to log them.
+    decimal : str, optional
+        The decimal sign of numbers that are texts, in rows of a text or Excel file. Without it, as
+        in a frame, texts are numbers only if they are percentages, as when they were learned.
 
     Returns
     -------
@@ -115,7 +124,7 @@ def encode(
     n_rows = len(frame)
     numbers = np.empty((n_rows, columns.n_numbers), np.float32)
     codes = np.empty((n_rows, len(columns.categories)), np.int16)
-    unseen = encode_into(columns, frame, np.arange(n_rows), numbers, codes)
+    unseen = encode_into(columns, frame, np.arange(n_rows), numbers, codes, decimal)
     if unseen.rows and warn:
         warnings.warn(str(unseen), stacklevel=2)
     elif unseen.rows:
@@ -137,6 +146,7 @@ def encode_array(columns: Columns, values: NDArray[Any]) -> Numbers:
         and len(values) <= FEW
         and values.dtype.kind in "biuf"
         and not columns.dates
+        and not columns.percent
         and values.shape[1:] == (len(columns.names),)
     ):
         numbers = np.empty((len(values), columns.n_numbers), np.float32)
@@ -175,7 +185,12 @@ class Unseen:
 
 
 def encode_into(
-    columns: Columns, frame: pd.DataFrame, rows: Rows, numbers: Numbers, codes: Codes
+    columns: Columns,
+    frame: pd.DataFrame,
+    rows: Rows,
+    numbers: Numbers,
+    codes: Codes,
+    decimal: str | None = None,
 ) -> Unseen:
     """Encode a frame into arrays of the same length. `rows` are the row numbers in errors."""
     places = _find(columns, frame)
@@ -184,7 +199,7 @@ def encode_into(
     few = len(frame) <= FEW and _encode_few(columns, frame, [places[n] for n in numeric], numbers)
     for j, name in enumerate(() if few else numeric):
         cells = frame.iloc[:, places[name]]
-        values = _values(columns, name, cells, rows)
+        values = _values(columns, name, cells, rows, decimal)
         missing = np.isnan(values)
         numbers[:, j] = values - columns.means[name] if name in columns.shifted else values
         if missing.any():
@@ -205,22 +220,42 @@ def encode_into(
     return unseen
 
 
-def _values(columns: Columns, name: str, cells: pd.Series[Any], rows: Rows) -> NDArray[np.float64]:
+def _values(
+    columns: Columns, name: str, cells: pd.Series[Any], rows: Rows, decimal: str | None
+) -> NDArray[np.float64]:
     """Return the values of a numeric column."""
     if name in columns.dates:
+        cells = cells if decimal is None else unmixed(cells)
         days = read_dates(cells, columns.dates[name])
         if days is None:
             raise _not_dates(name, cells, rows, columns.dates[name])
         return days
+    in_percent, percent = name in columns.percent, np.zeros(len(cells), np.bool_)
+    if decimal is not None or in_percent:
+        written = numbers_written(cells, "." if decimal is None else decimal, mixed=True)
+        if written is not None:
+            cells, percent = written.cells, written.percent
+        else:
+            cells = unmixed(cells)
     kind = kind_of(name, cells)
-    if kind == "text":
-        raise _text_for_numbers(name, cells, rows)
+    if kind == "text" and cells.notna().any():
+        raise _text_for_numbers(name, cells, rows, decimal)
     if kind == "dates":
         raise DataError(
             f"column {name!r} held numbers when it was learned, but holds dates now.",
             "Pass numbers, as when it was learned.",
         )
-    return read_numbers(name, cells, rows)
+    values = read_numbers(name, cells, rows)
+    if (wrong := ~np.isnan(values) & (percent != in_percent)).any():
+        at = int(wrong.argmax())
+        how = ("with", "without") if in_percent else ("without", "with")
+        raise DataError(
+            f"column {name!r} held numbers {how[0]} percent signs when it was learned, but "
+            f"{values[at] * (1 if in_percent else 100):g} in row {rows[at]:,} (counted from 0) is "
+            f"{how[1]} one.",
+            "Write them as when it was learned: 45 % is 0.45, and 45 is 45.",
+        )
+    return values
 
 
 def _encode_few(columns: Columns, frame: pd.DataFrame, places: list[int], numbers: Numbers) -> bool:
@@ -229,7 +264,7 @@ def _encode_few(columns: Columns, frame: pd.DataFrame, places: list[int], number
     Return whether they were. For one row, pandas takes longer to hand out a column than all the
     rest of a prediction; for many rows, a column at a time takes less memory.
     """
-    if columns.dates:
+    if columns.dates or columns.percent:
         return False
     if places != list(range(frame.shape[1])):
         frame = frame.take(places, axis=1)
@@ -287,15 +322,15 @@ def _not_dates(name: str, cells: pd.Series[Any], rows: Rows, order: str) -> Data
     )
 
 
-def _text_for_numbers(name: str, cells: pd.Series[Any], rows: Rows) -> DataError:
-    known = cells.notna().to_numpy()
-    bad = known & pd.to_numeric(cells.astype(object), errors="coerce").isna().to_numpy()
-    bad &= ~cells.astype(str).str.upper().isin(BOOLEANS).to_numpy()
-    at = int((bad if bad.any() else known).argmax())
+def _text_for_numbers(
+    name: str, cells: pd.Series[Any], rows: Rows, decimal: str | None
+) -> DataError:
+    known, sign = np.flatnonzero(cells.notna()).tolist(), "." if decimal is None else decimal
+    at = next((k for k in known if read_number(str(cells.iloc[k]), sign) is None), known[0])
     text = str(cells.iloc[at])
     remedy: Words = "Convert it to numbers, and leave cells empty whose value is not known."
-    if (sign := decimal_of(text)) in (".", ","):
-        remedy = ("Read its file with ", Option("decimal", repr(sign), f"'{sign}'"), ".")
+    if decimal is not None and (own := decimal_of(text)) in (".", ","):
+        remedy = ("Read its file with ", Option("decimal", repr(own), f"'{own}'"), ".")
     return DataError(
         f"column {name!r} held numbers when it was learned, but holds text now: "
         f"row {rows[at]:,} (counted from 0) is {text!r}.",

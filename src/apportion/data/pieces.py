@@ -25,7 +25,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from apportion.data._cells import check_distinct, numbers_written
+from apportion.bags.notes import notes
+from apportion.bags.read import as_pandas
+from apportion.data._cells import check_distinct, unmixed
 from apportion.data._excel import read_sheet
 from apportion.data.dialect import PLAIN, SEP, Dialect, TableFormat, not_encoded, recognise
 from apportion.errors import (
@@ -40,7 +42,6 @@ from apportion.errors import (
 )
 
 log = logging.getLogger("apportion")
-notes = logging.getLogger("apportion.reading")  # how files were read, which check shows too
 
 TEXT = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt", ".txt.gz")
 FORMATS = (*TEXT, ".parquet", ".xlsx")
@@ -49,6 +50,9 @@ CELLS = 2**21  # of one piece: 16 MiB of numbers
 MOST_ROWS = 2**17
 MOST_COLUMNS = 20_000  # each takes about a millisecond per piece, whatever its length
 
+# The texts that pandas reads as missing cells.
+MISSING = {"", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND"}
+MISSING |= {"1.#QNAN", "<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"}
 # The names that pandas and pyarrow use for an index without a name, when it is saved.
 NAMELESS = re.compile(r"Unnamed: \d+|__index_level_\d+__")
 
@@ -67,7 +71,7 @@ class Pieces:
     options: Mapping[str, Any] = field(default_factory=dict)  # of pandas.read_csv
     dialect: Dialect = field(default_factory=Dialect)  # of a text file
     opened: Any = None  # the file, until the first pass uses it
-    said: set[str] = field(default_factory=set)  # about numbers, so that it is said once
+    in_sheet: str | None = None  # the decimal sign of texts in a frame that was a file
 
     @property
     def is_csv(self) -> bool:
@@ -76,8 +80,11 @@ class Pieces:
 
     @property
     def decimal(self) -> str | None:
-        """The decimal sign of numbers in texts; None if the table has types of its own."""
-        return self.dialect.decimal if self.is_csv else None
+        """The decimal sign of numbers in texts; None if the table has types of its own.
+
+        "" if it is not known.
+        """
+        return self.dialect.decimal if self.is_csv else self.in_sheet
 
     def check_columns(self, names: Iterable[str], remedy: str = "") -> None:
         """Check that the table has some columns."""
@@ -92,19 +99,19 @@ class Pieces:
         ----------
         names : collection of column names
         as_text : collection of column names
-            Columns of a CSV file whose cells are read as text, unchanged.
+            Columns of a CSV file whose cells are read as text, unchanged; and of an Excel file, if
+            some are texts.
         """
         n_rows = self._rows_per_piece()
         if self.frame is not None:
-            pieces = self._cut(self.frame, n_rows)
+            pieces = self._cut(self._unmixed(as_text), n_rows)
         elif self.is_csv:
             pieces = self._read_csv(n_rows, dict.fromkeys(as_text, str))
         else:
             pieces = self._read_parquet(n_rows, [name for name in self.names if name in names])
-        maybe_numbers = set(names) - set(as_text) if self.is_csv else ()
         first, said = 0, 0
         for piece in pieces:
-            yield first, self._with_numbers(piece, maybe_numbers)
+            yield first, _with_gaps(piece) if self.is_csv else piece
             first += len(piece)
             if first - said >= 2**20:
                 said = first
@@ -114,27 +121,18 @@ class Pieces:
                 f"{self.source} has 0 rows below its header.", "Pass a table with rows."
             )
 
-    def _with_numbers(self, piece: pd.DataFrame, names: Collection[str]) -> pd.DataFrame:
-        """Return a piece with numbers in place of texts such as 1.234,5 and 45,2 %."""
-        found = {}
-        for name in piece.columns:
-            if name in names and piece[name].dtype.kind not in "biufM":
-                read = numbers_written(piece[name], self.dialect.decimal)
-                if read is not None:
-                    found[name] = read.cells
-                    self._say(name, read.remark)
-        return piece.assign(**found) if found else piece
-
-    def _say(self, name: str, remark: str) -> None:
-        if remark and name not in self.said:
-            self.said.add(name)
-            notes.info("%s: column %r is read as %s.", self.source, name, remark)
+    def _unmixed(self, names: Iterable[str]) -> pd.DataFrame:
+        """Return the frame with texts in columns of an Excel file that have any."""
+        assert self.frame is not None
+        if self.in_sheet is None:
+            return self.frame
+        return self.frame.assign(**{name: unmixed(self.frame[name]) for name in names})
 
     def read_as_written(self, names: Collection[str]) -> Iterator[pd.DataFrame]:
         """Yield the same pieces with these columns alone, whose cells can be written again."""
         n_rows, columns = self._rows_per_piece(), list(names)
         if self.frame is not None:
-            return self._cut(self.frame[columns], n_rows)
+            return self._cut(self._unmixed(columns)[columns], n_rows)
         if self.is_csv:
             # Only missing cells may stand behind the last name: na_filter=False would have none.
             pieces = self._read_csv(n_rows, str, keep_default_na=False, na_values=[""])
@@ -176,6 +174,20 @@ class Pieces:
                 # Without the metadata of pandas, which turns some columns into an index.
                 plain = (table.replace_schema_metadata(None) for table in tables)
                 yield from _each(path, (table.to_pandas(**options) for table in plain))
+
+
+def _with_gaps(piece: pd.DataFrame) -> pd.DataFrame:
+    """Return a piece of a text file with gaps that pandas has left as texts.
+
+    It does so in columns that begin with a whole number of more than 64 bits.
+    """
+    found = {}
+    for name, cells in piece.items():
+        if isinstance(cells.dtype, pd.StringDtype) and not cells.hasnans:
+            missing = cells.isin(MISSING)
+            if missing.any():
+                found[str(name)] = cells.mask(missing)
+    return piece.assign(**found) if found else piece
 
 
 def _each(path: Path, pieces: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
@@ -235,7 +247,7 @@ def open_pieces(
     check_sheet(path, form)
     if is_excel(path):
         with reading(path):
-            return _of_frame(str(path), read_sheet(path, form))
+            return _of_frame(str(path), *read_sheet(path, form))
     with reading(path):
         if is_parquet(path):
             file, dialect = _open_parquet(parquet_files(path)[0]), Dialect()
@@ -260,18 +272,11 @@ def open_pieces(
     return pieces
 
 
-def as_pandas(table: Any) -> Any:
-    """Return a frame of polars or pyarrow as one of pandas, and anything else unchanged."""
-    if type(table).__name__ == "LazyFrame" and hasattr(table, "collect"):
-        table = table.collect()
-    return table.to_pandas() if hasattr(table, "to_pandas") else table
-
-
-def _of_frame(source: str, frame: pd.DataFrame) -> Pieces:
+def _of_frame(source: str, frame: pd.DataFrame, in_sheet: str | None = None) -> Pieces:
     own = distinct_names(frame.columns, source)
     if own != list(frame.columns):
         frame = frame.set_axis(own, axis=1)
-    return Pieces(source, own, frame=frame)
+    return Pieces(source, own, frame=frame, in_sheet=in_sheet)
 
 
 def _opened(path: Path, file: Any, names: Collection[str], dialect: Dialect) -> Pieces:

@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from apportion.bags.names import Register, as_written, sorted_names
 from apportion.bags.notation import OTHER, Written, decimal_of, parse_number
-from apportion.bags.read import Table
+from apportion.bags.read import Table, as_pandas
 from apportion.bags.rounding import MOST_DIGITS, digits_of
+from apportion.data._cells import unmixed
 from apportion.data._excel import sheet_names
 from apportion.data.dialect import PLAIN, TableFormat, find_decimal, other_decimal
 from apportion.data.pieces import (
     KINDS,
-    as_pandas,
     check_columns,
     check_file,
     check_sheet,
@@ -176,10 +176,13 @@ def _load(given: Any, bag: str, form: TableFormat) -> tuple[str, pd.DataFrame, s
     if not is_parquet(path):
         pieces = open_pieces(path, form=form)
         pieces.check_columns([bag], NAMED)
+        if pieces.frame is not None:  # numbers stay numbers beside those that are texts
+            frame = pieces.frame[named(pieces.names, str(path))]
+            return str(path), frame.assign(**{bag: unmixed(frame[bag])}), None
         # As text a cell stays what it was, and a class may be called NA.
         read = list(pieces.read_as_written(named(pieces.names, str(path))))
         frame = pd.concat(read, ignore_index=True)
-        return str(path), frame.replace("", np.nan) if pieces.is_csv else frame, pieces.decimal
+        return str(path), frame.replace("", np.nan), pieces.decimal
     check_file(path)
     check_sheet(path, form)
     with reading(path):

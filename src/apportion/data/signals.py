@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from apportion.bags.bags import Bags
 from apportion.bags.read import Placed, factorize
+from apportion.data._cells import numbers_written, unmixed
 from apportion.data._named import agreed, names_in, put, read_columns
 from apportion.data.dialect import TableFormat
 from apportion.data.pieces import Pieces, Rows, named
@@ -191,12 +192,12 @@ def read_signals(
     if label is not None:
         labels = agreed(source, "signal", names, "label", names_in(pieces, frame[label], table))
         truth = factorize(labels.values(), "label", len(labels), missing=None)
-    values = _read_channels(source, frame[list(channels)], names)
+    values = _read_channels(pieces, frame[list(channels)], names)
 
     place = {name: i for i, name in enumerate(bag_of)}
     number = np.fromiter((place[name] for name in names), np.int64, len(names))
     if order is not None:
-        first = _sorted_by(source, order, frame[order])
+        first = _sorted_by(source, order, _unwritten(pieces, frame[order])[0])
         number, values = number[first], values[first]
     sequence = np.argsort(number, kind="stable")
     lengths: Ints = np.bincount(number).astype(np.int64)
@@ -227,25 +228,35 @@ def read_signal_sets(
     return sets
 
 
-def _read_channels(source: str, frame: pd.DataFrame, names: Sequence[Any]) -> Frames:
+def _read_channels(pieces: Pieces, frame: pd.DataFrame, names: Sequence[Any]) -> Frames:
     values = np.empty(frame.shape, np.float32)
     for j, channel in enumerate(frame.columns):
         cells = frame[channel]
-        numbers = pd.to_numeric(cells, errors="coerce").to_numpy(np.float64, na_value=np.nan)
+        read, percent = _unwritten(pieces, cells)
+        numbers = pd.to_numeric(read, errors="coerce").to_numpy(np.float64, na_value=np.nan)
         with np.errstate(over="ignore"):  # what is too large for float32 is found below
             values[:, j] = numbers
-        bad = ~np.isfinite(values[:, j]) | (cells.dtype.kind in "mM")  # dates are not numbers
+        # Dates are not numbers; and nothing would keep that a channel has percent signs.
+        bad = ~np.isfinite(values[:, j]) | (cells.dtype.kind in "mM") | percent
         if bad.any():
             row = int(bad.argmax())
             (cell,) = cells.iloc[[row]].tolist()
             raise DataError(
-                f"{source}: signal {names[row]!r} has {cell!r} in row {row:,} (counted "
+                f"{pieces.source}: signal {names[row]!r} has {cell!r} in row {row:,} (counted "
                 f"from 0), column {str(channel)!r}, where {bad.sum():,} of {len(bad):,} are not "
                 "numbers that float32 can hold.",
                 "Fill them in, or leave out the column or these rows. All columns but those of "
                 "signal, bag, label and order are channels.",
             )
     return values
+
+
+def _unwritten(pieces: Pieces, cells: pd.Series[Any]) -> tuple[pd.Series[Any], Any]:
+    """Return numbers in place of texts of a text or Excel file, and which have percent signs."""
+    if pieces.decimal is None:
+        return cells, False
+    written = numbers_written(cells, pieces.decimal)
+    return (unmixed(cells), False) if written is None else (written.cells, written.percent)
 
 
 def _sorted_by(source: str, order: str, cells: pd.Series[Any]) -> Ints:

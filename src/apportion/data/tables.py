@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from apportion.bags.bags import Bags, held_out_bags
 from apportion.bags.columns import Columns
 from apportion.bags.read import Placed
-from apportion.data._cells import read_mixed
 from apportion.data._named import put
 from apportion.data._row_store import RowStore, check_store
 from apportion.data._scan import Scan
@@ -91,9 +90,11 @@ def read_table(
         The column of `rows` with the true classes, for evaluation only. Some cells may be empty.
     columns : Columns, or list of column names, optional
         Columns that were learned before, to be used as they are; or the columns to learn. By
-        default all but those of the bag and the label.
+        default all but those of the bag and the label. Columns that are empty, or have one value
+        in all rows, are left out.
     keep : list of column names
-        Columns to learn from even if they give the truth away or are the bag's own proportions.
+        Columns to learn from even if they are empty or have one value in all rows, give the truth
+        away, or are the bag's own proportions.
         Others are refused if the numbers of their values meet the class counts exactly, in 5 bags
         of 5 rows or more with differing proportions, and warned of if they nearly do. They are left
         out if they are the shares or counts of a class in every bag, and warned of if they are
@@ -106,7 +107,8 @@ def read_table(
         Whether rows without a bag, or of a bag that `proportions` do not have, are left out.
     sep, decimal, encoding : str, optional
         Of a text file of rows: the separator of cells ("," ";" "|" or "tab"), the decimal sign
-        ("." or ","), and the encoding. By default they are recognised.
+        ("." or ","), and the encoding. By default they are recognised. The decimal sign is also
+        that of texts in an Excel file.
     sheet : str, optional
         The sheet of an Excel file of rows; by default the first.
     proportions_sep, proportions_decimal, proportions_encoding, proportions_sheet : str, optional
@@ -267,7 +269,8 @@ class _Reading:
             form = TableFormat(*own_form, "proportions_")
             self.table = read_proportions(proportions, bag, self.classes, form)
         self.skip_unplaced = skip_unplaced
-        self.scan = Scan(self.source, bag, label, self.table, skip_unplaced=skip_unplaced)
+        how: dict[str, Any] = {"skip_unplaced": skip_unplaced, "keep": self.keep}
+        self.scan = Scan(self.source, bag, label, self.table, **how)
 
     def read(
         self, counts: bool, normalize: bool, split: tuple[float | None, int] | None
@@ -327,7 +330,7 @@ class _Reading:
             "codes": ((scan.n_rows, len(columns.categories)), np.int16),
         }
         store = RowStore(wanted, self.folder)
-        numeric = [name for name in columns.numeric if name not in columns.dates]
+        placed = scan.bags.all_rows >= 0  # the others, totals for example, may hold anything
         try:
             for first, frame in source.read(columns.names, {*scan.as_text, *columns.categorical}):
                 read += len(frame)
@@ -335,9 +338,15 @@ class _Reading:
                     break
                 numbers, codes = store.part(first, read)
                 with naming(source.source):
-                    rows = np.arange(first, read)
-                    frame = read_mixed(frame, numeric) if source.is_csv else frame
-                    unseen.update(encode_into(columns, frame, rows, numbers, codes))
+                    rows, some = np.arange(first, read), placed[first:read]
+                    own = numbers, codes
+                    if not some.all():
+                        frame, rows = frame[some], rows[some]
+                        own = numbers[some], codes[some]
+                        numbers[:], codes[:] = 0, 0
+                    unseen.update(encode_into(columns, frame, rows, *own, source.decimal))
+                    if not some.all():
+                        numbers[some], codes[some] = own
             if read != scan.n_rows:
                 raise DataError(
                     f"{source.source} had {scan.n_rows:,} rows, but their number has changed.",

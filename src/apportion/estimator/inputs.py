@@ -18,6 +18,7 @@ from apportion.bags.bags import Bags
 from apportion.bags.checks import check_unmasked
 from apportion.bags.columns import Columns
 from apportion.bags.items import Items, is_dataset
+from apportion.bags.read import as_pandas
 from apportion.bags.sparse import is_sparse
 from apportion.data.constants import check_constants
 from apportion.data.encoding import encode, learn_columns
@@ -65,8 +66,7 @@ def read_rows(estimator: Any, X: Any, *, reset: bool) -> Any:
         check_unmasked("X", part)
     if isinstance(X, tuple):
         return tuple(map(np.asarray, X))
-    if hasattr(X, "to_pandas"):  # the frames of other libraries
-        X = X.to_pandas()
+    X = as_pandas(X)
     frame = isinstance(X, pd.DataFrame)
     if not reset:
         columns = estimator.model_.columns
@@ -109,11 +109,12 @@ def read_rows(estimator: Any, X: Any, *, reset: bool) -> Any:
 def encode_rows(rows: Any, train: Bags, keep: Collection[str]) -> tuple[Any, Columns | None]:
     """Return rows as training takes them; columns of a table are learned from the training bags.
 
-    Columns of the bag's own proportions are left out, except those to keep.
+    Columns that are empty, constant or the bag's own proportions are left out, except those to
+    keep.
     """
     if not isinstance(rows, pd.DataFrame):
         return rows, None
-    columns = learn_columns(rows.iloc[np.unique(train.index)])
+    columns = learn_columns(rows.iloc[np.unique(train.index)], keep)
     x = encode(columns, rows, warn=False)
     left_out = check_constants(train.with_rows(x, columns), keep, remedy=LEAVE_OUT)
     if left_out:

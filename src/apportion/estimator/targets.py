@@ -23,7 +23,7 @@ from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from apportion.bags.bags import UNKNOWN, Bags, put_in_bags
 from apportion.bags.names import Register, sorted_names
-from apportion.bags.read import SKIP, Placed, Table, factorize
+from apportion.bags.read import SKIP, Placed, Table, collected, factorize
 from apportion.bags.totals import without_totals
 from apportion.errors import BagError, ConfigError, Option, Words, count
 
@@ -257,6 +257,7 @@ def _from_table(
     y: Any,
     normalize: bool,
 ) -> Bags:
+    proportions = collected(proportions)
     if not isinstance(proportions, pd.Series | Mapping) and not hasattr(proportions, "columns"):
         _check_array(proportions, ids)
     table = _in_order(proportions, classes, list(dict.fromkeys(ids.tolist())))
