@@ -192,7 +192,8 @@ def test_a_few_words_among_numbers_are_reported(caplog):
     cells = [*map(str, range(40)), "12x", "abc"]
     with caplog.at_level(logging.WARNING, "apportion"):
         learn_columns(pd.DataFrame({"age": cells, "code": "7", "name": "a"}))
-    (message,) = caplog.messages
+    left_out, message = caplog.messages
+    assert "Columns 'code', 'name' have one value in all rows" in left_out
     assert "'age'" in message
     assert "2 of its 42 values are not numbers, such as '12x'" in message
 

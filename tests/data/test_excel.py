@@ -75,3 +75,11 @@ def test_the_note_on_a_sheet_names_the_option_of_its_file(tmp_path, caplog):
         table.to_excel(book, sheet_name="other", index=False)
     read_table(rows.drop(columns="sick"), bag="ward", proportions=path)
     assert "proportions_sheet='other' chooses another" in caplog.text
+
+
+def test_the_cell_that_is_no_number_is_named_whatever_the_decimal_sign(tmp_path):
+    frame = pd.DataFrame({"bag": ["a", "a", "b", "b"], "x": [1.5, "1,5", 2.5, "much"]})
+    path = as_excel(frame, tmp_path / "rows.xlsx")
+    wards = pd.DataFrame({"bag": ["a", "b"], "split": ["train", "test"], "no": 0.5, "yes": 0.5})
+    with pytest.raises(DataError, match=r"row 3 \(counted from 0\) is 'much'"):
+        read_sets(path, bag="bag", proportions=wards)

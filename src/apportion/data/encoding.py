@@ -9,6 +9,7 @@ import logging
 import warnings
 from collections import Counter
 from collections.abc import Collection, Iterable
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from apportion.data._cells import (
     MOST,
     Rows,
     find_columns,
+    has_texts,
     kind_of,
     numbers_written,
     read_dates,
@@ -235,8 +237,8 @@ def _values(
         written = numbers_written(cells, "." if decimal is None else decimal, mixed=True)
         if written is not None:
             cells, percent = written.cells, written.percent
-        else:
-            cells = unmixed(cells)
+        elif has_texts(cells):
+            raise _text_for_numbers(name, cells, rows, decimal)
     kind = kind_of(name, cells)
     if kind == "text" and cells.notna().any():
         raise _text_for_numbers(name, cells, rows, decimal)
@@ -326,7 +328,8 @@ def _text_for_numbers(
     name: str, cells: pd.Series[Any], rows: Rows, decimal: str | None
 ) -> DataError:
     known, sign = np.flatnonzero(cells.notna()).tolist(), "." if decimal is None else decimal
-    at = next((k for k in known if read_number(str(cells.iloc[k]), sign) is None), known[0])
+    odd = (k for k in known if not isinstance(cells.iloc[k], Real))
+    at = next((k for k in odd if read_number(str(cells.iloc[k]), sign) is None), known[0])
     text = str(cells.iloc[at])
     remedy: Words = "Convert it to numbers, and leave cells empty whose value is not known."
     if decimal is not None and (own := decimal_of(text)) in (".", ","):
