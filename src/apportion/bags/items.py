@@ -241,8 +241,9 @@ def stacked(stack: Callable[[list[Any]], Any], values: list[Any], rows: Ints) ->
 def is_dataset(x: Any) -> bool:
     """Tell whether something is a Dataset, and no array, frame, list or tuple."""
     plain = isinstance(x, list | tuple | str | bytes | range | Mapping)
-    arrays = any(hasattr(x, name) for name in ("shape", "__array__", "columns", "iloc"))
-    return not plain and not arrays and hasattr(x, "__getitem__") and hasattr(x, "__len__")
+    if plain or not (hasattr(x, "__getitem__") and hasattr(x, "__len__")):
+        return False
+    return not any(hasattr(x, name) for name in ("shape", "__array__", "columns", "iloc"))
 
 
 def _check_dataset(name: str, dataset: Any) -> None:
