@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 from collections.abc import Callable, Mapping
 from os import PathLike
 from pathlib import Path
@@ -168,7 +167,8 @@ def _are_texts(values: list[Any]) -> bool:
 RULES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "validation_fraction": ("from 0 to below 1", lambda v: type(v) in (int, float) and 0 <= v < 1),
     "random_state": ("an integer ≥ 0", lambda v: type(v) is int and 0 <= v < 2**63),
-    "eta": ("a number ≥ 0", lambda v: type(v) in (int, float) and 0 <= v < math.inf),
+    "eta": ("a number ≥ 0", lambda v: type(v) in (int, float) and 0 <= v < 1e300),
+    "net_options": ("options by name", lambda v: isinstance(v, dict)),
     "keep": ("a list of texts", lambda v: isinstance(v, list) and _are_texts(v)),
     "verbose": ("true or false", lambda v: isinstance(v, bool)),
 }

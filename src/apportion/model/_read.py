@@ -98,7 +98,7 @@ def check_header(path: Path, header: Mapping[str, Any], remedy: str) -> None:
             raise TypeError("a class is a number that is not finite.")
         if not (epoch is None or (type(epoch) is int and 1 <= epoch < 2**53)):
             raise TypeError(f"epoch is {epoch!r:.60}.")
-        _check_prevalence(header.get("prevalence"), len(classes))
+        _check_prevalence(header["prevalence"], len(classes))
         parts, columns = checked_parts(header["parts"]), columns_of(header)
         if columns is not None:
             codes = [[len(columns.codes)]] if columns.codes else []
