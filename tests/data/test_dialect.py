@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from apportion.data import dialect, pieces
-from apportion.data.dialect import Dialect, TableFormat, recognise
+from apportion.data.dialect import Dialect, TableFormat, formats, recognise
 from apportion.data.pieces import open_pieces
 from apportion.data.tables import read_table
 from apportion.errors import ConfigError, DataError
@@ -211,3 +211,12 @@ def test_text_files_may_end_otherwise(tmp_path, ending):
     path = tmp_path / f"rows{ending}"
     frame.to_csv(path, sep="\t" if ending.startswith(".tsv") else ";", decimal=",", index=False)
     np.testing.assert_array_equal(read(path).x, [[1.5], [2.5]])
+
+
+def test_options_of_two_tables_are_told_apart_and_unknown_ones_named():
+    rows, proportions = formats(sep="tab", proportions_sheet="B")
+    assert (rows.sep, rows.sheet, rows.sheet_option) == ("\t", None, "sheet")
+    assert (proportions.sep, proportions.sheet) == (None, "B")
+    assert proportions.sheet_option == "proportions_sheet"
+    with pytest.raises(ConfigError, match=r"(?s)no option .decimals..*Did you mean .decimal."):
+        formats(decimals=",")  # type: ignore[call-arg]

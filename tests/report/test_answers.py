@@ -145,6 +145,6 @@ def test_an_unfinished_run_is_to_be_ended_first(tmp_path):
     about = {"data": {"kind": "table"}}
     run = made_run(tmp_path / "a", epochs=3, epochs_wanted=9, about=about)
     found = told(run)
-    assert found["What to do next?"] == "Let the training end. apportion train --resume a"
+    assert found["What to do next?"] == "Finish the training. apportion train --resume a"
     assert "So far epoch 3 has the lowest" in found["How well?"]
     assert "How far can it be trusted?" not in found

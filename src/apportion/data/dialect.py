@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypedDict, Unpack
 
 from apportion.bags.notation import OTHER, decimal_of
 from apportion.errors import (
@@ -26,9 +26,11 @@ from apportion.errors import (
     Words,
     comma_list,
     must_be,
+    suggestion,
 )
 
-__all__ = ["FORMAT", "PLAIN", "Dialect", "TableFormat", "find_decimal", "recognise"]
+__all__ = ["FORMAT", "PLAIN", "Dialect", "FormatOptions", "TableFormat", "find_decimal", "formats",
+           "recognise"]  # fmt: skip
 
 FORMAT = ("sep", "decimal", "encoding", "sheet")  # the options of a table
 SEPARATORS = {"\t": "tabs", ";": "semicolons", "|": "bars", ",": "commas"}
@@ -102,6 +104,40 @@ class TableFormat:
 
 
 PLAIN = TableFormat()
+
+
+class FormatOptions(TypedDict, total=False):
+    """The options of the format of a table of rows, and of a table of proportions."""
+
+    sep: str | None
+    decimal: str | None
+    encoding: str | None
+    sheet: str | None
+    proportions_sep: str | None
+    proportions_decimal: str | None
+    proportions_encoding: str | None
+    proportions_sheet: str | None
+
+
+def formats(**options: Unpack[FormatOptions]) -> tuple[TableFormat, TableFormat]:
+    """Return what is said of the format of the rows, and of that of the proportions.
+
+    Examples
+    --------
+    >>> rows, proportions = formats(decimal=",", proportions_sep=";")
+    >>> rows.decimal, proportions.decimal, proportions.sep
+    (',', None, ';')
+    """
+    known = FormatOptions.__annotations__
+    for name in options:
+        if name not in known:
+            raise ConfigError(f"there is no option {name!r}.", suggestion(name, known))
+    given: dict[str, Any] = dict(options)
+
+    def of(table: str) -> TableFormat:
+        return TableFormat(**{name: given.get(f"{table}{name}") for name in FORMAT}, of=table)
+
+    return of(""), of("proportions_")
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from apportion.bags.read import Placed, factorize
 from apportion.data._image_files import ImageFiles
 from apportion.data._named import agreed, names_in, put, read_columns
 from apportion.data._row_store import check_store
-from apportion.data.dialect import PLAIN, TableFormat
+from apportion.data.dialect import PLAIN, FormatOptions, TableFormat, formats
 from apportion.data.pieces import Pieces, Rows
 from apportion.data.proportions import BagTable, read_proportions
 from apportion.data.tables import split_bags
@@ -41,14 +41,7 @@ def read_images(
     follow_links: bool = False,
     store: str | os.PathLike[str] | None = None,
     skip_unplaced: bool = False,
-    sep: str | None = None,
-    decimal: str | None = None,
-    encoding: str | None = None,
-    sheet: str | None = None,
-    proportions_sep: str | None = None,
-    proportions_decimal: str | None = None,
-    proportions_encoding: str | None = None,
-    proportions_sheet: str | None = None,
+    **form: Unpack[FormatOptions],
 ) -> Bags:
     """Read image files, and put them in bags.
 
@@ -112,12 +105,11 @@ def read_images(
         "follow_links": follow_links,
         "skip_unplaced": skip_unplaced,
     }
-    form = TableFormat(sep, decimal, encoding, sheet)
+    of_rows, of_proportions = formats(**form)
     known = None
     if proportions is not None:
-        own = proportions_sep, proportions_decimal, proportions_encoding, proportions_sheet
-        known = read_proportions(proportions, bag, form=TableFormat(*own, "proportions_"))
-    bags, _, files = _place(folder, table, bag, file, label, known, form=form, **how)
+        known = read_proportions(proportions, bag, form=of_proportions)
+    bags, _, files = _place(folder, table, bag, file, label, known, form=of_rows, **how)
     return bags.with_rows(files.read(shape, target))
 
 

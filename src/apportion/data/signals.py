@@ -7,7 +7,7 @@ sees real frames only.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import pandas as pd
@@ -17,7 +17,7 @@ from apportion.bags.bags import Bags
 from apportion.bags.read import Placed, factorize
 from apportion.data._cells import numbers_written, unmixed
 from apportion.data._named import agreed, names_in, put, read_columns
-from apportion.data.dialect import TableFormat
+from apportion.data.dialect import FormatOptions, formats
 from apportion.data.pieces import Pieces, Rows, named
 from apportion.data.proportions import read_proportions
 from apportion.data.tables import split_bags
@@ -119,14 +119,7 @@ def read_signals(
     order: str | None = None,
     channels: Sequence[str] | None = None,
     skip_unplaced: bool = False,
-    sep: str | None = None,
-    decimal: str | None = None,
-    encoding: str | None = None,
-    sheet: str | None = None,
-    proportions_sep: str | None = None,
-    proportions_decimal: str | None = None,
-    proportions_encoding: str | None = None,
-    proportions_sheet: str | None = None,
+    **form: Unpack[FormatOptions],
 ) -> Bags:
     """Read signals from a table that has one row per frame, and put them in bags.
 
@@ -169,10 +162,10 @@ def read_signals(
     ([[[1.0, 2.0]], [[3.0, 0.0]]], array([2, 1]))
     """
     columns = [signal, bag, *([] if label is None else [label])]
-    form = TableFormat(sep, decimal, encoding, sheet)
+    of_rows, of_proportions = formats(**form)
     may_miss = [label, *([bag] if skip_unplaced else [])]
     pieces, frame = read_columns(
-        rows, columns, values=order, others=True, may_miss=may_miss, form=form
+        rows, columns, values=order, others=True, may_miss=may_miss, form=of_rows
     )
     source = pieces.source
     if channels is None:
@@ -184,9 +177,7 @@ def read_signals(
             "Add one column per channel.",
         )
     names = frame[signal].tolist()
-    own = proportions_sep, proportions_decimal, proportions_encoding, proportions_sheet
-    form = TableFormat(*own, "proportions_")
-    table = None if proportions is None else read_proportions(proportions, bag, form=form)
+    table = None if proportions is None else read_proportions(proportions, bag, form=of_proportions)
     bag_of = agreed(source, "signal", names, "bag", names_in(pieces, frame[bag], table))
     truth = None
     if label is not None:

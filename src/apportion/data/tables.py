@@ -14,7 +14,7 @@ import os
 import warnings
 from collections.abc import Hashable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ from apportion.data._named import put
 from apportion.data._row_store import RowStore, check_store
 from apportion.data._scan import Scan
 from apportion.data.constants import check_constants
-from apportion.data.dialect import TableFormat
+from apportion.data.dialect import FormatOptions, formats
 from apportion.data.encoding import Unseen, encode_into
 from apportion.data.giveaways import check_for_truth
 from apportion.data.pieces import Pieces, Rows, named, naming, open_pieces
@@ -54,14 +54,7 @@ def read_table(
     keep: Sequence[str] = (),
     store: str | os.PathLike[str] | None = None,
     skip_unplaced: bool = False,
-    sep: str | None = None,
-    decimal: str | None = None,
-    encoding: str | None = None,
-    sheet: str | None = None,
-    proportions_sep: str | None = None,
-    proportions_decimal: str | None = None,
-    proportions_encoding: str | None = None,
-    proportions_sheet: str | None = None,
+    **form: Unpack[FormatOptions],
 ) -> Bags:
     """Read bags from a table of rows and a table of proportions.
 
@@ -139,9 +132,7 @@ def read_table(
     array([45.,  1.], dtype=float32)
     """
     known = bag, proportions, classes, label, columns, keep, store, skip_unplaced
-    form = sep, decimal, encoding, sheet
-    own = proportions_sep, proportions_decimal, proportions_encoding, proportions_sheet
-    table = _Reading(rows, *known, *form, *own)
+    table = _Reading(rows, *known, **form)
     return table.read(counts, normalize, None)[0]
 
 
@@ -238,22 +229,15 @@ class _Reading:
         keep: Sequence[str] = (),
         store: str | os.PathLike[str] | None = None,
         skip_unplaced: bool = False,
-        sep: str | None = None,
-        decimal: str | None = None,
-        encoding: str | None = None,
-        sheet: str | None = None,
-        proportions_sep: str | None = None,
-        proportions_decimal: str | None = None,
-        proportions_encoding: str | None = None,
-        proportions_sheet: str | None = None,
+        **form: Unpack[FormatOptions],
     ) -> None:
-        form = TableFormat(sep, decimal, encoding, sheet)
+        of_rows, of_proportions = formats(**form)
         bag, label = str(bag), None if label is None else str(label)
         self.folder = None if store is None else Path(store).expanduser()
         if self.folder is not None:
             check_store(self.folder)
         own = [bag] if label is None else [bag, label]
-        self.source = open_pieces(rows, index=own, form=form)
+        self.source = open_pieces(rows, index=own, form=of_rows)
         self.columns = columns if isinstance(columns, Columns) else None
         self.features = _choose_columns(self.source, bag, label, columns)
         if proportions is None and label is None:
@@ -265,9 +249,7 @@ class _Reading:
         self.classes = None if classes is None else list(classes)
         self.table = None
         if proportions is not None:
-            own_form = proportions_sep, proportions_decimal, proportions_encoding, proportions_sheet
-            form = TableFormat(*own_form, "proportions_")
-            self.table = read_proportions(proportions, bag, self.classes, form)
+            self.table = read_proportions(proportions, bag, self.classes, of_proportions)
         self.skip_unplaced = skip_unplaced
         how: dict[str, Any] = {"skip_unplaced": skip_unplaced, "keep": self.keep}
         self.scan = Scan(self.source, bag, label, self.table, **how)

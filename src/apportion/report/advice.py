@@ -27,7 +27,7 @@ def next_steps(run: RunRead) -> Iterator[Step]:
     if not run.is_finished:
         command = f"apportion train --resume {folder}" if run.by_command else ""
         again = "" if command else " Call fit again with this folder."
-        yield Step(f"Let the training end.{again}", command)
+        yield Step(f"Finish the training.{again}", command)
         return
     of = run.held_out
     if of is None:
