@@ -108,6 +108,19 @@ def test_a_file_holds_everything_but_the_device(tmp_path):
     assert (tmp_path / "m").read_bytes() == (tmp_path / "twice").read_bytes()
 
 
+def test_a_file_holds_whether_the_net_looks_at_mirror_images(tmp_path):
+    x = np.random.default_rng(0).integers(0, 256, (6, 3, 8, 8), dtype=np.uint8)
+    net = build_net("resnet18", in_bags(x), stem="cifar", mirror=True)
+    model = Model(net, ["a", "b"], describe_parts(in_bags(x)), device="cpu")
+    model.save(tmp_path / "m")
+    again = Model.load(tmp_path / "m", device="cpu")
+    given = again.predict_proba(x)
+    np.testing.assert_array_equal(given, model.predict_proba(x))
+    np.testing.assert_allclose(given, again.predict_proba(x[..., ::-1].copy()), atol=1e-5)
+    net.network.mirror = False  # type: ignore[assignment]
+    assert np.abs(given - model.predict_proba(x)).max() > 1e-3
+
+
 def test_class_names_of_numpy_are_kept_as_what_they_are(tmp_path):
     bags = in_bags(np.eye(3, dtype=np.float32))
     model = Model(build_net("mlp", bags), np.array([7, 9]), describe_parts(bags))  # type: ignore[arg-type]

@@ -125,6 +125,11 @@ MODELS = {
         [part("uint8", 3, 16, 16)],
         ["images"],
     ),
+    "resnet18 mirror": (
+        lambda: Normalized(resnet18(10, stem="cifar", mirror=True), **around(120.0, 60.0, 3, 1, 1)),
+        [part("uint8", 3, 16, 16)],
+        ["images"],
+    ),
     "conv1d": (
         lambda: Normalized(conv1d(13, 10), **around(2.0, 3.0, 13, 1)),
         [part("float32", 13, 93)],
@@ -144,7 +149,13 @@ MODELS = {
 }
 CLASSES = {"mlp": 5, "mixed": 5, "codes alone": 5, "conv1d short": 3, "own": 4}
 CLASSES |= {"mixed skip": 5, "average": 5, "average mixed": 5}
-CLASSES |= {"resnet18": 10, "resnet18 cifar": 10, "conv1d": 10, "conv1d masked": 10}
+CLASSES |= {
+    "resnet18 mirror": 10,
+    "resnet18": 10,
+    "resnet18 cifar": 10,
+    "conv1d": 10,
+    "conv1d masked": 10,
+}
 FAST = ("mixed", "average mixed", "conv1d")
 
 

@@ -1,12 +1,22 @@
 """Augmentation: what may happen to an instance, how often, and that nothing else does."""
 
+import inspect
+
 import numpy as np
 import pytest
 import torch
 from torch import Generator, Tensor
 
 from apportion.errors import ConfigError
-from apportion.nets.augment import AUGMENTATIONS, augmented, crop, flip, noise
+from apportion.nets.augment import (
+    AUGMENTATIONS,
+    NUMBERS,
+    augmented,
+    check_augmentations,
+    crop,
+    flip,
+    noise,
+)
 
 DEVICES = [
     "cpu",
@@ -143,9 +153,11 @@ def test_the_generator_decides_and_nothing_else(name, device):
     assert torch.equal(torch.get_rng_state(), state)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", AUGMENTATIONS)
-def test_an_empty_batch_stays_empty(name):
-    assert AUGMENTATIONS[name](batch(0, 3, 8, 8), generator()).shape == (0, 3, 8, 8)
+def test_an_empty_batch_stays_empty(name, dtype):
+    x = batch(0, 3, 8, 8, dtype=dtype)
+    assert AUGMENTATIONS[name](x, generator()).shape == (0, 3, 8, 8)
 
 
 def test_the_named_ones_are_applied_in_order_to_the_first_part():
@@ -161,7 +173,10 @@ def test_the_named_ones_are_applied_in_order_to_the_first_part():
     ("call", "message"),
     [
         (lambda: augmented((batch(2, 3),), ["flop"], generator()), "Did you mean 'flip'"),
-        (lambda: augmented((batch(2, 3),), ["x"], generator()), "'x'.\n  Known: crop, flip, n"),
+        (
+            lambda: augmented((batch(2, 3),), ["x"], generator()),
+            "'x'.\n  Known: crop, flip, noise, zoom, colour, cutout",
+        ),
         (lambda: crop(batch(2, 3), generator()), r"crop takes .* shape \(2, 3\)"),
         (lambda: flip(batch(2, 3), generator()), r"flip takes .* shape \(2, 3\)"),
         (
@@ -175,10 +190,67 @@ def test_what_cannot_be_done_is_refused(call, message):
         call()
 
 
+@pytest.mark.parametrize(
+    ("entry", "numbers"),
+    [
+        ("crop:2", {"padding": 2}),
+        ("noise:0.5", {"std": 0.5}),
+        ("noise:5e-1", {"std": 0.5}),
+        ("zoom:0.6", {"least": 0.6}),
+        ("zoom:1:3.14", {"least": 1, "turn": 3.14}),
+        ("colour:0.4:0", {"strength": 0.4, "grey": 0}),
+        ("cutout:1", {"share": 1}),
+    ],
+)
+def test_numbers_behind_a_name_are_its_parameters(entry, numbers):
+    x, change = batch(20, 3, 8, 8), AUGMENTATIONS[entry.split(":")[0]]
+    (given,) = augmented((x,), [entry], generator())
+    assert torch.equal(given, change(x, generator(), **numbers))
+    assert not torch.equal(given, change(x, generator()))
+
+
+def test_every_number_of_an_augmentation_has_a_rule_that_its_default_meets():
+    assert NUMBERS.keys() == AUGMENTATIONS.keys()
+    for name, change in AUGMENTATIONS.items():
+        _, _, *parameters = inspect.signature(change).parameters.values()
+        assert [number.name for number in parameters] == list(NUMBERS[name])
+        check_augmentations([":".join([name, *(str(number.default) for number in parameters)])])
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ("zom:0.5", "there is no augmentation 'zom'.\n  Did you mean 'zoom'"),
+        ("", "there is no augmentation ''"),
+        ("flip:1", "'flip:1' has 1 number, but flip takes none.\n  Write flip alone."),
+        ("crop:1:2", "'crop:1:2' has 2 numbers, but crop takes 1.\n  Write crop:PADDING."),
+        ("zoom:1:2:3", "takes 2.\n  Write zoom:LEAST:TURN."),
+        ("crop:x", "padding of the augmentation 'crop:x' must be an integer ≥ 0; got 'x'"),
+        ("crop:1.5", "padding .* integer ≥ 0; got '1.5'"),
+        ("crop:-1", "padding .* integer ≥ 0; got '-1'"),
+        ("crop:", "padding .* got ''"),
+        ("noise:0", "std .* must be a number above 0; got '0'"),
+        ("noise:inf", "std .* must be a number above 0; got 'inf'"),
+        ("zoom:0", "least .* must be a number above 0 and at most 1; got '0'"),
+        ("zoom:1.01", "least .* at most 1; got '1.01'"),
+        ("zoom:nan", "least .* got 'nan'"),
+        ("zoom:0.5:-0.1", "turn .* must be an angle in radians from 0 to π; got '-0.1'"),
+        ("zoom:0.5:3.2", "turn .* got '3.2'"),
+        ("colour:1.5", "strength .* must be a number from 0 to 1; got '1.5'"),
+        ("colour:0.3:-1", "grey .* must be a number from 0 to 1; got '-1'"),
+        ("cutout:2", "share .* must be a number from 0 to 1; got '2'"),
+    ],
+)
+def test_numbers_are_checked_before_training(entry, message):
+    with pytest.raises(ConfigError, match=message):
+        check_augmentations(["crop", entry])
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
-def test_augmentation_can_be_captured():
-    x, source = batch(8, 3, 32, 32, device="cuda"), generator("cuda")
-    names, graph = list(AUGMENTATIONS), torch.cuda.CUDAGraph()
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
+def test_augmentation_can_be_captured(dtype):
+    x, source = batch(8, 3, 32, 32, dtype=dtype, device="cuda"), generator("cuda")
+    names, graph = [*AUGMENTATIONS, "zoom:0.5:0.2"], torch.cuda.CUDAGraph()
     graph.register_generator_state(source)
     augmented((x,), names, source)
     torch.cuda.synchronize()

@@ -82,6 +82,8 @@ def test_options_and_sizes_reach_the_net():
     network = build_net("resnet18", bags_of(x), stem="cifar").network
     assert isinstance(network, ResNet)
     assert network.state_dict()["conv1.weight"].shape == (64, 2, 3, 3)
+    assert not network.mirror
+    assert build_net("resnet18", bags_of(x), mirror=True).network.mirror
     hidden = build_net("mlp", bags_of(x), hidden=[9]).network.state_dict()
     assert [hidden[f"{i}.weight"].shape for i in (1, 3)] == [(9, 128), (3, 9)]
 
@@ -135,6 +137,8 @@ def test_images_with_channels_last_are_told_how_to_be_passed(as_tensor):
         ("mlp", {"hidden": [2.5]}, "hidden must be"),
         ("mlp", {"skip": "yes"}, "skip must be True or False"),
         ("mlp", {"stem": "cifar"}, "'mlp' has no option 'stem'"),
+        ("conv1d", {"mirror": True}, "'conv1d' has no option 'mirror'"),
+        ("resnet18", {"mirror": 1}, "mirror must be True or False; got 1"),
     ],
 )
 def test_options_that_a_net_does_not_have_are_named(name, options, message):

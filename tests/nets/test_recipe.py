@@ -26,6 +26,7 @@ CASES: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "masked conv1d": ("conv1d", (padded()[0][:9], padded()[1][:9]), {}),
     "resnet18": ("resnet18", IMAGES, {}),
     "resnet18 of small images": ("resnet18", IMAGES, {"stem": "cifar"}),
+    "resnet18 with mirror": ("resnet18", IMAGES, {"mirror": True}),
 }
 
 
@@ -62,6 +63,7 @@ def test_a_recipe_says_all_that_was_chosen():
         "classes": 3,
         "channels": 2,
         "stem": "imagenet",
+        "mirror": False,
         "mean_shape": [2, 1, 1],
         "std_shape": [2, 1, 1],
     }

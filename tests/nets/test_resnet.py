@@ -3,6 +3,7 @@
 import copy
 import warnings
 from importlib import import_module
+from typing import Any
 
 import numpy as np
 import pytest
@@ -304,3 +305,35 @@ def test_torchvision_agrees():
 def test_an_unknown_stem_is_refused():
     with pytest.raises(ConfigError, match="there is no stem 'cifer'"):
         resnet18(10, stem="cifer")  # type: ignore[arg-type]
+
+
+# ------------------------------------------------------------------------------------ mirror images
+
+
+@pytest.mark.parametrize(("channels", "stem", "size"), [(3, "imagenet", 32), (1, "cifar", 9)])
+def test_a_mirroring_net_predicts_from_the_mean_features_of_both_images(channels, stem, size):
+    network: Any = lively(resnet18(4, channels=channels, stem=stem, mirror=True))
+    plain = resnet18(4, channels=channels, stem=stem)
+    assert list(plain.state_dict()) == list(network.state_dict())
+    plain.load_state_dict(network.state_dict())
+    plain.fc = nn.Identity()
+    x, seen = 10 * torch.randn(5, channels, size, size), []
+    network.fc.register_forward_pre_hook(lambda module, given: seen.append(given[0]))
+    with torch.no_grad():
+        features = plain.eval()(x), plain(torch.from_numpy(x.numpy()[..., ::-1].copy()))
+        logits = network.eval()(x)
+        assert torch.allclose(logits, network(x.flip(-1)), atol=1e-5)
+    assert not torch.allclose(*features, rtol=0.1)
+    mean = (features[0] + features[1]) / 2
+    assert len(seen) == 2  # once in each of two calls
+    torch.testing.assert_close(seen[0], mean)
+    torch.testing.assert_close(logits, mean @ network.fc.weight.T + network.fc.bias)
+
+
+def test_a_mirroring_net_learns_as_another_one():
+    mirroring, plain = (resnet18(4, stem="cifar", mirror=mirror) for mirror in (True, False))
+    plain.load_state_dict(mirroring.state_dict())
+    x = torch.randn(6, 3, 8, 8)
+    (logits, slopes), (wanted, others) = learned(mirroring, x), learned(plain, x)
+    assert torch.equal(logits, wanted)
+    assert all(torch.equal(slopes[name], other) for name, other in others.items())

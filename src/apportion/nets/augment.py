@@ -1,23 +1,28 @@
-"""Random changes to instances that leave their class alone: crop, flip and noise.
+"""Random changes to instances that leave their class alone, by their names.
 
-Each is a function of a batch and a generator, and returns a batch of the same shape and type, so
-that uint8 images stay uint8. All instances are changed at once on the device that
-holds them; nothing waits for the host, so that a step with augmentation can be captured as a CUDA
-graph. All random numbers come from the generator, which must live on the device of the batch.
+These are crop, flip and noise, and those of `views`: zoom, colour and cutout. Each is a function of
+a batch and a generator, and returns a batch of the same shape and type, so that uint8 images stay
+uint8. All instances are changed at once on the device that holds them; nothing waits for the host,
+so that a step with augmentation can be captured as a CUDA graph. All random numbers come from the
+generator, which must live on the device of the batch.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Generator, Tensor
 
-from apportion.errors import ConfigError, must_be, suggestion
+from apportion.config import Rule
+from apportion.errors import ConfigError, count, must_be, suggestion
+from apportion.nets.views import check_axes, colour, cutout, zoom
 
 __all__ = [
     "AUGMENTATIONS",
+    "BUNDLES",
     "Augment",
     "augmented",
     "check_augmentations",
@@ -51,7 +56,7 @@ def crop(x: Tensor, generator: Generator, *, padding: int = 4) -> Tensor:
             [1, 2, 3, 4, 3],
             [0, 1, 2, 3, 4]])
     """
-    _check_spatial("crop", x)
+    check_axes("crop", x)
     if padding < 0:
         raise must_be("padding", "an integer ≥ 0", padding)
 
@@ -85,7 +90,7 @@ def flip(x: Tensor, generator: Generator) -> Tensor:
             [2, 1, 0],
             [2, 1, 0]])
     """
-    _check_spatial("flip", x)
+    check_axes("flip", x)
     mirrored = torch.rand(len(x), generator=generator, device=x.device) < 0.5
     return x.flip(-1).where(mirrored.view(-1, *[1] * (x.ndim - 1)), x)
 
@@ -126,10 +131,34 @@ def noise(x: Tensor, generator: Generator, *, std: float = 0.1) -> Tensor:
     return (x.long() + change.round().long()).clamp(ends.min, ends.max).to(x.dtype)
 
 
-AUGMENTATIONS: dict[str, Callable[[Tensor, Generator], Tensor]] = {
+AUGMENTATIONS: dict[str, Callable[..., Tensor]] = {
     "crop": crop,
     "flip": flip,
     "noise": noise,
+    "zoom": zoom,
+    "colour": colour,
+    "cutout": cutout,
+}
+
+_WHOLE = Rule("an integer ≥ 0", lambda value: 0 <= value < 2**31)
+_SHARE = Rule("a number from 0 to 1", lambda value: 0 <= value <= 1)
+# What the numbers behind a name are, in this order.
+NUMBERS: dict[str, dict[str, Rule]] = {
+    "crop": {"padding": _WHOLE},
+    "flip": {},
+    "noise": {"std": Rule("a number above 0", lambda value: 0 < value < math.inf)},
+    "zoom": {
+        "least": Rule("a number above 0 and at most 1", lambda value: 0 < value <= 1),
+        "turn": Rule("an angle in radians from 0 to π", lambda value: 0 <= value <= math.pi),
+    },
+    "colour": {"strength": _SHARE, "grey": _SHARE},
+    "cutout": {"share": _SHARE},
+}
+
+# Names of several together. Mirror images are not among them: digits are others in the mirror.
+BUNDLES: dict[str, tuple[str, ...]] = {
+    "strong": ("zoom:0.35:0.25", "colour:0.3:0.05", "cutout:0.375"),
+    "views": ("zoom:0.2", "colour:0.4:0.2"),
 }
 
 
@@ -142,6 +171,8 @@ def augmented(
 ) -> tuple[Tensor, ...]:
     """Apply the named augmentations, in that order, to the first part of the instances.
 
+    Behind a name may stand its numbers, in the order of its parameters: "crop:2", "zoom:0.5:0.2".
+
     Other parts, for example the lengths of signals, stay as they are. Then a function of the
     caller's gets all parts, ``own(*x)``, and returns them changed; or, if `parts` have names,
     ``own(**x)``, and returns a mapping.
@@ -149,14 +180,13 @@ def augmented(
     Examples
     --------
     >>> frames, lengths = torch.rand(2, 13, 93), torch.tensor([93, 60])
-    >>> x = augmented((frames, lengths), ["crop", "noise"], Generator().manual_seed(0))
+    >>> x = augmented((frames, lengths), ["crop:2", "noise"], Generator().manual_seed(0))
     >>> x[0].shape, x[1]
     (torch.Size([2, 13, 93]), tensor([93, 60]))
     """
     first, *rest = x
-    check_augmentations(names)
-    for name in names:
-        first = AUGMENTATIONS[name](first, generator)
+    for change, numbers in [_read(name) for name in _unbundled(names)]:
+        first = change(first, generator, **numbers)
     changed = (first, *rest)
     return changed if own is None else _by(own, changed, parts)
 
@@ -188,18 +218,42 @@ def _by(own: Augment, x: tuple[Tensor, ...], names: Sequence[str] | None) -> tup
 
 
 def check_augmentations(names: Sequence[str]) -> None:
-    """Check that there are augmentations of these names."""
-    for name in names:
-        if name not in AUGMENTATIONS:
-            raise ConfigError(
-                f"there is no augmentation {name!r}.", suggestion(name, AUGMENTATIONS)
-            )
+    """Check that there are augmentations of these names, and that they take their numbers."""
+    for name in _unbundled(names):
+        _read(name)
 
 
-def _check_spatial(name: str, x: Tensor) -> None:
-    if x.ndim < 3:
+def _unbundled(names: Sequence[str]) -> list[str]:
+    return [own for name in names for own in BUNDLES.get(name, (name,))]
+
+
+def _read(entry: str) -> tuple[Callable[..., Tensor], dict[str, float]]:
+    """Return the function of an entry such as "zoom:0.5:0.2", and its numbers by their names."""
+    name, *texts = entry.split(":")
+    if name not in AUGMENTATIONS:
         raise ConfigError(
-            f"{name} takes images or signals, but the batch is of shape {tuple(x.shape)}.",
-            "Leave it out, or shape x as (rows, channels, length) or (rows, channels, height, "
-            "width). For tables there is noise.",
+            f"there is no augmentation {name!r:.60}.",
+            suggestion(name, [*AUGMENTATIONS, *BUNDLES]),
         )
+    rules = NUMBERS[name]
+    if len(texts) > len(rules):
+        form = ":".join([name, *(number.upper() for number in rules)])
+        raise ConfigError(
+            f"the augmentation {entry!r:.60} has {count(len(texts), 'number')}, but {name} takes "
+            f"{len(rules) or 'none'}.",
+            f"Write {form}." if rules else f"Write {name} alone.",
+        )
+    return AUGMENTATIONS[name], {
+        number: _number(entry, text, number, rule)
+        for text, (number, rule) in zip(texts, rules.items(), strict=False)
+    }
+
+
+def _number(entry: str, text: str, number: str, rule: Rule) -> float:
+    try:
+        value = int(text) if rule is _WHOLE else float(text)
+    except ValueError:
+        value = math.nan  # which meets no rule
+    if not rule.holds(value):
+        raise must_be(f"{number} of the augmentation {entry!r:.60}", rule.words, text)
+    return value

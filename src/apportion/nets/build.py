@@ -78,9 +78,10 @@ def build_net(name: str, bags: Bags, *, seed: int = 0, **options: Any) -> Normal
     seed : int
         Decides the weights, to the bit. The caller's random state stays as it is.
     **options
-        Passed on: ``hidden``, ``categories`` and ``skip`` of `mlp`, ``stem`` of `resnet18`. By
-        default the categories are those of ``bags.columns``, or else of the largest codes in bags.
-        ``channels`` of `resnet18` need only be said of images that look as if they came last.
+        Passed on: ``hidden``, ``categories`` and ``skip`` of `mlp`, ``stem`` and ``mirror`` of
+        `resnet18`. By default the categories are those of ``bags.columns``, or else of the largest
+        codes in bags. ``channels`` of `resnet18` need only be said of images that look as if they
+        came last.
 
     Returns
     -------

@@ -23,6 +23,7 @@ OPTIONS = {  # what those must be that do not follow from the data
     "hidden": "a list of integers ≥ 1, for example (128, 64)",
     "skip": "True or False",
     "stem": "'imagenet' or 'cifar'",
+    "mirror": "True or False",
 }
 AVERAGE = "It must be of groups of at least one net each."
 
@@ -149,6 +150,7 @@ _ENTRIES: dict[str, Callable[[Any], bool]] = {
     "skip": lambda value: isinstance(value, bool),
     "masked": lambda value: isinstance(value, bool),
     "stem": lambda value: isinstance(value, str) and value in ("imagenet", "cifar"),
+    "mirror": lambda value: isinstance(value, bool),
     "mean_shape": lambda value: _all_whole(value, 0) and len(value) <= MOST_AXES,
     "std_shape": lambda value: _all_whole(value, 0) and len(value) <= MOST_AXES,
 }

@@ -39,6 +39,7 @@ class ResNet(nn.Sequential):
         dimensions: int,
         small: bool = False,
         masked: bool = False,
+        mirror: bool = False,
     ) -> None:
         size, stride = (3, 1) if small else (7, 2)
         conv1, bn1 = _convolution(dimensions, channels, 64, size, stride)
@@ -58,7 +59,7 @@ class ResNet(nn.Sequential):
             fc=nn.Linear(512, classes),
         )
         super().__init__(layers)
-        self.masked = masked
+        self.masked, self.mirror = masked, mirror
         for module in self.modules():
             if isinstance(module, nn.Conv1d | nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
@@ -77,7 +78,16 @@ class ResNet(nn.Sequential):
             mixed = torch.is_autocast_enabled("cuda")
             dtype = torch.get_autocast_dtype("cuda") if mixed else x.dtype
             x = x.to(dtype, memory_format=torch.channels_last)
-        for layer in self:
+        features = self._features(x)
+        if self.mirror and not self.training:
+            features = (features + self._features(x.flip(-1))) / 2
+        layers: Any = self
+        logits: Tensor = layers.fc(features)
+        return logits
+
+    def _features(self, x: Tensor) -> Tensor:
+        """Return what the last layer gets of each instance."""
+        for layer in list(self)[:-1]:
             x = layer(x)
         return x
 
@@ -209,7 +219,9 @@ class _Conv2d(nn.Conv2d):
         return super().forward(x)
 
 
-def resnet18(classes: int, *, channels: int = 3, stem: Stem = "imagenet") -> ResNet:
+def resnet18(
+    classes: int, *, channels: int = 3, stem: Stem = "imagenet", mirror: bool = False
+) -> ResNet:
     """Build ResNet-18 for images of shape (b, channels, height, width).
 
     Parameters
@@ -218,6 +230,9 @@ def resnet18(classes: int, *, channels: int = 3, stem: Stem = "imagenet") -> Res
         How an image enters. The first, which is the paper's for images of 32 × 32 as well, halves
         it twice: a 7 × 7 convolution of stride 2, then max pooling. The second keeps its size for
         small images: a 3 × 3 convolution of stride 1. It takes about 16 times the computation.
+    mirror : bool
+        Whether predictions are those of the mean features of an image and of its mirror image,
+        which takes twice the computation; in training it changes nothing.
 
     Examples
     --------
@@ -227,7 +242,7 @@ def resnet18(classes: int, *, channels: int = 3, stem: Stem = "imagenet") -> Res
     """
     if stem not in ("imagenet", "cifar"):
         raise ConfigError(f"there is no stem {stem!r}.", "Pass 'imagenet' or 'cifar'.")
-    return ResNet(classes, channels, dimensions=2, small=stem == "cifar")
+    return ResNet(classes, channels, dimensions=2, small=stem == "cifar", mirror=mirror)
 
 
 def conv1d(channels: int, classes: int, *, masked: bool = False) -> ResNet:
