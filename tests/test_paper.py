@@ -281,7 +281,7 @@ def test_lines_6_to_10(name, seed, first):
         bags,
         eta=reading["eta"],
         unlikelihood=method.unlikelihood,
-        accumulate=method.accumulate,
+        memory=method.memory,
         first=first,
         seed=seed,
     )

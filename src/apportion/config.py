@@ -1,9 +1,10 @@
 """How to train: every option in one place, as a dataclass that a TOML file can hold.
 
 An option is declared once: its field has the default and the rule that it must meet, and the
-docstring the help text, which the command line shows as well. The presets are `default`, and
-`paper`, which is what Matsuo et al. did: 400 epochs of Adam at a constant 3e-4, 512 instances per
-step for pseudo labels and four bags per step for proportion losses.
+docstring the help text, which the command line shows as well. The presets are `default`; `paper`,
+which is what Matsuo et al. did: 400 epochs of Adam at a constant 3e-4, 512 instances per step for
+pseudo labels and four bags per step for proportion losses; `strong`, the most that images allow, with
+the method of that name; and `pretrain`, by which a net learns features of images alone before it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from typing import Any, Literal, NamedTuple
 from apportion.errors import ConfigError, must_be, suggestion
 from apportion.files import as_toml, parse_toml
 
-__all__ = ["MOST_NETS", "MOST_THREADS", "PRESETS", "Rule", "TrainConfig", "help_texts"]
+__all__ = ["FOR_TRAINING", "MOST_NETS", "MOST_THREADS", "PRESETS", "Rule", "TrainConfig",
+           "help_texts"]  # fmt: skip
 
 
 class Rule(NamedTuple):
@@ -118,10 +120,14 @@ class TrainConfig:
     clip_norm : float, optional
         The most that the gradient of a step may be long, over all parameters together: a longer
         one is scaled down to it.
+    average : float
+        The decay of averaged weights, for example 0.99: after every step they keep this share, and
+        take the rest from the net. They then decide labels, are validated, and are what is kept.
     patience : int, optional
         Stop when the validation error has not improved for this many epochs.
     augment : tuple of str
-        Augmentations of training batches, in this order: crop, flip, noise.
+        Augmentations of training batches, in this order: crop, flip, noise, zoom, colour, cutout;
+        with numbers as in zoom:0.5, which docs/training.md lists.
     seed : int
         Determines everything random, except the initial weights of a net that is passed in.
     device : str
@@ -164,6 +170,7 @@ class TrainConfig:
     schedule: Literal["constant", "cosine"] = option("constant", _one_of("constant", "cosine"))
     warmup: float = option(0.0, _number("a share from 0 to below 1", 0, 1))
     clip_norm: float | None = option(None, _or_none(_number("a number above 0", 1e-300, math.inf)))
+    average: float = option(0.0, _number("a number from 0 to below 1", 0, 1))
     patience: int | None = option(None, _or_none(ONE_OR_MORE))
     augment: tuple[str, ...] = option((), Rule("a tuple of names, for example ('flip',)", _texts))
     seed: int = option(0, _integer(0, 2**63, " and below 2**63"))
@@ -211,7 +218,7 @@ class TrainConfig:
     def preset(cls, name: str, **changes: Any) -> TrainConfig:
         """Return the preset of a name, with some options changed."""
         if name not in PRESETS:
-            raise ConfigError(f"there is no preset {name!r}.", suggestion(str(name), PRESETS))
+            raise ConfigError(f"there is no preset {name!r}.", suggestion(str(name), FOR_TRAINING))
         return cls.from_dict({**asdict(PRESETS[name]), **changes})
 
     @classmethod
@@ -246,4 +253,28 @@ PRESETS = {
         learning_rate=3e-4,
         checkpoint_every=10,
     ),
+    "strong": TrainConfig(
+        epochs=150,
+        batch_size=512,
+        learning_rate=2e-3,
+        weight_decay=0.05,
+        schedule="cosine",
+        warmup=0.02,
+        average=0.99,
+        augment=("strong",),
+        step_mode="compiled",
+        checkpoint_every=10,
+    ),
+    "pretrain": TrainConfig(
+        epochs=500,
+        batch_size=1024,
+        learning_rate=2e-3,
+        weight_decay=0.005,
+        schedule="cosine",
+        warmup=0.02,
+        augment=("views",),
+        step_mode="compiled",
+        checkpoint_every=10,
+    ),
 }
+FOR_TRAINING = tuple(name for name in PRESETS if name != "pretrain")

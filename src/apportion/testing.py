@@ -285,12 +285,13 @@ def goes_on_from_its_state(bags: Bags, method: Method) -> None:
     trained = Training(toy_net(bags), bags, method)
     ours, fresh = trained.supervision, _start(method, bags)
     fresh.load_state_dict({name: value.clone() for name, value in ours.state_dict().items()})
-    step = next(instances_of(bags).steps("instances", toy_config(), 1))
+    step = next(instances_of(bags).steps(method.unit, toy_config(), 1))
     batch = Batch(step.x or (), step.position, torch.tensor(0.0, dtype=torch.float64))
 
     def go_on(supervision: Supervision) -> tuple[list[Any], dict[str, Tensor]]:
         torch.default_generator.manual_seed(5)
-        loss = supervision.instance_loss(trained.net, batch, trained.net(*batch.x))
+        mixed = supervision.mixed(batch)
+        loss = supervision.instance_loss(trained.net, mixed, trained.net(*mixed.x))
         logs = [supervision.epoch_end(epoch, _any_confidence(bags, epoch)) for epoch in (4, 5)]
         labels = {} if supervision.labels is None else {"labels": supervision.labels}
         return [None if loss is None else loss.item(), *logs], supervision.state_dict() | labels
@@ -372,17 +373,34 @@ def drives_several_runs_at_once(bags: Bags, method: Method) -> None:
     _require(same(alone, shared), "a run is another one if others take turns with it.")
 
 
+class _Watched(Training):
+    """Also keeps the batches that go through the net as the method has mixed them."""
+
+    main: list[Batch]
+
+    def start(self, bags: Bags, **options: Any) -> Supervision:
+        """Start the method, and watch what it mixes."""
+        supervision, self.main = super().start(bags, **options), []
+        mixed = supervision.mixed
+
+        def watched(batch: Batch) -> Batch:
+            self.main.append(mixed(batch))
+            return self.main[-1]
+
+        supervision.mixed = watched  # type: ignore[method-assign]
+        return supervision
+
+
 @_check()
 def remembers_only_its_main_passes(bags: Bags, method: Method) -> None:
     """Of all passes of a step, BatchNorm remembers the one through the instances themselves."""
     net = nn.Sequential(nn.BatchNorm1d(2, momentum=0.3), toy_net(bags))
     norm = nn.BatchNorm1d(2, momentum=0.3)
-    found = Training(net, bags, method, bags).weights[-1]
-    for epoch in (1, 2, 3):
-        for step in instances_of(bags).steps(method.unit, toy_config(), epoch):
-            norm(*step.x or ())
+    found = _Watched(net, bags, method, bags)
+    for batch in found.main:
+        norm(*batch.x)
     for name, wanted in norm.named_buffers():
-        value = found[f"0.{name}"]
+        value = found.weights[-1][f"0.{name}"]
         close = torch.allclose(value, wanted, rtol=1.3e-6, atol=1e-5)
         hint = "run other passes in apportion.engine.step.frozen_statistics"
         _require(close, f"{name} is {value}, not {wanted}: {hint}.")
@@ -401,19 +419,21 @@ class _InParts(nn.Module):
 
 @_check(lambda: toy_bags(x_of=lambda points: (points, _codes(points))))
 def takes_instances_in_parts(bags: Bags, method: Method) -> None:
-    """Instances may be numbers and codes: ``x`` is then a tuple, called as ``net(*x)``."""
+    """Numbers and codes, called as ``net(*x)``, are accepted, or a ConfigError says why not."""
     net = _InParts()
     before = copy.deepcopy(net.state_dict())
-    _require_sound(Training(net, bags, method, bags))
-    for name, now in net.state_dict().items():
-        _require(not torch.equal(now, before[name]), f"{name} of the net was not trained.")
+    with suppress(ConfigError):
+        _require_sound(Training(net, bags, method, bags))
+        for name, now in net.state_dict().items():
+            _require(not torch.equal(now, before[name]), f"{name} of the net was not trained.")
 
 
 @_check(lambda: toy_bags(x_of=lambda points: points[:, 0].copy()))
 def takes_single_numbers(bags: Bags, method: Method) -> None:
-    """An instance may be one number: ``x`` is then of shape (M,)."""
+    """Instances that are one number, ``x`` (M,), are accepted, or a ConfigError says why not."""
     net = nn.Sequential(nn.Unflatten(0, (-1, 1)), nn.Linear(1, 3))
-    _require_sound(Training(net, bags, method))
+    with suppress(ConfigError):
+        _require_sound(Training(net, bags, method))
 
 
 @_check(lambda: toy_bags(x_of=_codes))

@@ -15,6 +15,7 @@ from apportion.labels import leader as module
 from apportion.labels.assign import assign
 from apportion.labels.leader import (
     Leader,
+    log_unlikelihood,
     perturbation,
     plain_unlikelihood,
     regret,
@@ -27,7 +28,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "fpl": {"eta": 0.6},
     "fpl-plain": {"eta": 0.6, "unlikelihood": "plain"},
     "greedy": {"eta": 0},
-    "naive": {"eta": 0, "accumulate": False},
+    "naive": {"eta": 0, "memory": 0},
+    "forgetting": {"eta": 0.6, "memory": 0.5},
+    "log": {"eta": 0.3, "memory": 0.5, "unlikelihood": "log"},
 }
 
 
@@ -73,6 +76,32 @@ def test_unlikelihoods_are_those_of_each_row_by_itself(n_classes):
         assert plain_unlikelihood(confidence, labels)[j].tolist() == plain
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_log_unlikelihood_is_at_most_12_and_never_negative(dtype):
+    confidence = np.array([[0, 1e-9, 1 - 1e-9], [1.0005, 0, 0], [0.5, 0.25, 0.25]]).astype(dtype)
+    before, labels = confidence.copy(), np.array([0, 1, 2])
+    found = log_unlikelihood(confidence, labels)
+    assert found.dtype == dtype
+    assert np.array_equal(confidence, before)
+    assert (found >= 0).all()
+    assert found.max() == pytest.approx(12, rel=4 * float(np.finfo(dtype).eps))
+    for given_, cost in zip(confidence.ravel().tolist(), found.ravel().tolist(), strict=True):
+        wanted = min(12, -math.log(given_)) if given_ else 12
+        assert cost == pytest.approx(max(wanted, 0), abs=24 * float(np.finfo(dtype).eps))
+    other = log_unlikelihood(confidence, labels[::-1])
+    assert np.array_equal(found, other)
+
+
+def test_costs_of_the_log_unlikelihood_stay_in_reach_of_a_state():
+    """A learner that is wrong and sure, epoch after epoch: the greatest totals there can be."""
+    leader, again = (Leader(SMALL, eta=0, unlikelihood="log", memory=m) for m in (0.5, 0.5))
+    for _ in range(5):
+        leader.decide(np.eye(3, dtype=np.float32)[(TRUTH + 1) % 3])
+    assert leader.total.max() == pytest.approx(60)
+    again.load(leader.state())
+    assert again.total.max() == leader.total.max()
+
+
 # ------------------------------------------------------------------------------------ first labels
 
 
@@ -104,6 +133,133 @@ def test_first_labels_of_the_caller_are_taken_and_stay_as_they_are(kind):
 def test_first_labels_that_break_the_counts_are_refused():
     with pytest.raises(BagError, match="the first labels give bag 0 0 of class 0"):
         Leader(SMALL, eta=1, first=TRUTH[::-1])
+
+
+def best_labels(cost: Any, bags: Bags) -> list[int]:
+    """Labels of least cost under the counts, by trying every labeling of every bag."""
+    found: list[int] = []
+    for i, (first, last) in enumerate(itertools.pairwise(bags.offsets.tolist())):
+        pool = np.repeat(np.arange(bags.n_classes), bags.counts[i]).tolist()
+        tried = sorted(set(itertools.permutations(pool)))
+        rows = np.arange(first, last)
+        found += min(tried, key=lambda labels: float(cost[rows, list(labels)].sum()))
+    return found
+
+
+TINY = bags_of([[2, 1, 1], [0, 3, 1], [1, 0, 3], [1, 1, 0]])
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64", "list"])
+@pytest.mark.parametrize("seed", range(4))
+def test_of_first_confidences_the_likeliest_labels_under_the_counts_are_taken(kind, seed):
+    sure = confidence_of(TINY, seed)
+    given_: Any = sure.tolist() if kind == "list" else sure.astype(kind)
+    leader = Leader(TINY, eta=1, first=given_)
+    assert leader.labels.tolist() == best_labels(-np.log(sure.astype(np.float64)), TINY)
+    assert not leader.decides_first
+    assert leader.epoch == 1
+    assert not leader.total.any()  # without a weight they are no epoch
+
+
+def test_confidences_of_zero_forbid_no_first_label():
+    """A class that no instance may have by them, and yet has a count."""
+    sure = np.zeros((21, 3), np.float32)
+    sure[:, 0] = 1
+    leader = Leader(SMALL, eta=0, first=sure, first_weight=10, unlikelihood="log")
+    assert counts_of(leader.labels, SMALL) == SMALL.counts.tolist()
+    assert leader.total.max() == pytest.approx(120)
+
+
+@pytest.mark.parametrize("name", ["relative", "plain", "log"])
+@pytest.mark.parametrize("memory", [1, 0.5, 0])
+def test_the_totals_begin_with_the_weight_times_the_unlikelihood_of_first_confidences(name, memory):
+    form, sure, confidence = module.UNLIKELIHOODS[name], confidence_of(TINY), confidence_of(TINY, 1)
+    leader = Leader(TINY, eta=0, unlikelihood=name, memory=memory, first=sure, first_weight=2.5)
+    began = 2.5 * form(sure.astype(np.float64), leader.labels)
+    np.testing.assert_allclose(leader.total, began, rtol=1e-6, atol=1e-6)
+    latest = form(confidence.astype(np.float64), leader.labels)
+    leader.decide(confidence)
+    np.testing.assert_allclose(leader.total, began + latest, rtol=1e-6, atol=1e-6)
+    assert leader.labels.tolist() == best_labels(memory * began + latest, TINY)
+
+
+@pytest.mark.parametrize("shape", [(21,), (21, 2), (20, 3), (21, 3, 1)])
+def test_first_confidences_of_another_shape_are_refused(shape):
+    with pytest.raises(ConfigError, match=r"first must be integers \(N,\), or confidences of shape"):
+        Leader(SMALL, eta=1, first=np.zeros(shape))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -0.1, 1.01])
+def test_first_confidences_that_are_no_probabilities_are_refused(value):
+    sure = confidence_of(SMALL)
+    sure[4, 1] = value
+    with pytest.raises(DataError, match=r"first confidences of instance 4 are \[.*\n.*not logits"):
+        Leader(SMALL, eta=1, first=sure)
+
+
+# ------------------------------------------------------------------------------------- forgetting
+
+
+@pytest.mark.parametrize("name", ["relative", "plain", "log"])
+@pytest.mark.parametrize("first", ["random", "decide", "confidences"])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_memory_in_between_decides_by_the_sum_in_which_each_epoch_counts_half_the_next(
+    name, first, seed
+):
+    """Literally: the sum over τ of 0.5^(t - τ) L[τ], and η Z, by trying all labels."""
+    form, sure = module.UNLIKELIHOODS[name], confidence_of(TINY, 99)
+    given_: Any = sure if first == "confidences" else first
+    options: dict[str, Any] = {"first_weight": 4} if first == "confidences" else {}
+    leader = Leader(
+        TINY, eta=0.3, unlikelihood=name, memory=0.5, first=given_, seed=seed, **options
+    )
+    losses = [4 * form(sure.astype(np.float64), leader.labels)] if options else []
+    for t in range(first != "decide", 6):
+        confidence = confidence_of(TINY, 10 * seed + t)
+        losses.append(form(confidence.astype(np.float64), leader.labels))
+        total = sum(0.5 ** (len(losses) - 1 - k) * loss for k, loss in enumerate(losses))
+        leader.decide(confidence)
+        wanted = best_labels(total + 0.3 * noise_of(14, seed=seed, epoch=t), TINY)
+        assert leader.labels.tolist() == wanted
+        np.testing.assert_allclose(leader.remembered, total, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("memory", [1, 0])
+def test_a_memory_at_an_end_is_the_sum_or_the_last_epoch_and_keeps_no_second_matrix(memory):
+    leader, losses = Leader(TINY, eta=0.3, memory=memory), []
+    for t in (1, 2, 3, 4):
+        confidence = confidence_of(TINY, t)
+        losses.append(unlikelihood(confidence.astype(np.float64), leader.labels))
+        leader.decide(confidence)
+        total = sum(losses) if memory else losses[-1]
+        assert leader.labels.tolist() == best_labels(total + 0.3 * noise_of(14, epoch=t), TINY)
+    assert leader.remembered is None
+    assert "remembered" not in leader.state()
+
+
+@pytest.mark.parametrize("memory", [0, 0.25, 0.999])
+def test_regret_is_of_all_epochs_whatever_is_remembered(memory):
+    """Bags with one possible labeling each, but for one: all leaders play the same labels."""
+    bags = bags_of([[4, 0, 0], [0, 5, 0]])
+    wanted, found = (
+        [leader.decide(confidence_of(bags, t)).regret for t in range(4)]
+        for leader in (Leader(bags, eta=0), Leader(bags, eta=0, memory=memory))
+    )
+    assert found == wanted
+    leader, total, played = Leader(TINY, eta=1, memory=memory), np.zeros((14, 3)), 0.0
+    for t in range(4):
+        latest = unlikelihood(confidence_of(TINY, t), leader.labels)
+        total, played = total + latest, played + latest[np.arange(14), leader.labels].sum()
+        regret_ = leader.decide(confidence_of(TINY, t)).regret
+        best = total[np.arange(14), best_labels(total, TINY)].sum()
+        assert regret_ == pytest.approx((played - best) / (14 * (t + 1)), abs=1e-6)
+    np.testing.assert_allclose(leader.total, total, rtol=1e-5)
+
+
+@pytest.mark.parametrize("memory", [-0.1, 1.1, np.nan, "1", None, True])
+def test_a_memory_that_makes_no_sense_is_refused(memory):
+    with pytest.raises(ConfigError, match="memory must be a number from 0 to 1; got"):
+        Leader(SMALL, eta=1, memory=memory)
 
 
 # ------------------------------------------------------------------------------------ perturbation
@@ -211,7 +367,7 @@ def test_epochs_are_counted_from_one_or_from_the_untrained_learners():
     """Z of epoch t decides the labels of epoch t + 1, whether or not there was an epoch 0."""
     confidences = [confidence_of(SMALL, t) for t in range(3)]
     for first, epochs in (("random", [1, 2, 3]), ("decide", [0, 1, 2])):
-        leader = Leader(SMALL, eta=100, accumulate=False, first=first)  # Z decides alone
+        leader = Leader(SMALL, eta=100, memory=0, first=first)  # Z decides alone
         assert leader.epoch == epochs[0]
         for epoch, confidence in zip(epochs, confidences, strict=True):
             cost = 100 * noise_of(21, epoch=epoch)
@@ -225,7 +381,7 @@ def test_epochs_are_counted_from_one_or_from_the_untrained_learners():
 
 def test_a_learner_that_is_sure_of_labels_that_meet_the_counts_is_followed():
     sure = np.eye(3)[TRUTH]
-    for options in ({}, {"accumulate": False}, {"unlikelihood": "plain"}):
+    for options in ({}, {"memory": 0}, {"unlikelihood": "plain"}):
         leader = Leader(SMALL, eta=0, **options)
         leader.decide(sure)
         # By Eq. 2 the label that was played costs no more than one the learner is as unsure of.
@@ -326,7 +482,7 @@ def test_regret_is_what_was_paid_above_the_best_fixed_labels(seed, epochs):
 def test_the_regret_of_a_leader_is_that_of_all_epochs_also_where_decisions_forget(name, first):
     bags = bags_of([[2, 1, 1], [0, 3, 1], [1, 0, 4]])
     leader = Leader(bags, **SETTINGS[name], first=first)
-    form = plain_unlikelihood if name == "fpl-plain" else unlikelihood
+    form = module.UNLIKELIHOODS[SETTINGS[name].get("unlikelihood", "relative")]
     total, played = np.zeros((13, 3)), 0.0
     for epochs in (1, 2, 3):
         latest = form(confidence_of(bags, epochs), leader.labels)
@@ -418,6 +574,39 @@ def test_a_state_that_is_damaged_or_of_other_bags_is_refused_before_it_is_used(n
         assert all(np.array_equal(untouched[key], value) for key, value in fresh.state().items())
 
 
+FORGOTTEN: list[Any] = [
+    None,
+    np.zeros((21, 3)),
+    np.zeros((20, 3), "f4"),
+    np.full((21, 3), np.nan, "f4"),
+    np.full((21, 3), 40, "f4"),
+]
+
+
+@pytest.mark.parametrize("damage", FORGOTTEN)
+def test_what_is_remembered_is_a_part_of_the_state_and_refused_if_it_is_damaged(damage):
+    def leader():
+        return Leader(SMALL, eta=1, memory=0.5, first=confidence_of(SMALL, 9), first_weight=2)
+
+    left = leader()
+    left.decide(confidence_of(SMALL))
+    assert not np.array_equal(left.state()["remembered"], left.state()["total"])
+    damaged = left.state()
+    del damaged["remembered"]
+    if damage is not None:
+        damaged["remembered"] = damage
+    with pytest.raises(RunError, match="remembered in the state of the labels must be"):
+        leader().load(damaged)
+
+
+def test_leaders_that_remember_otherwise_do_not_go_on_from_each_others_states():
+    forgetting, other = Leader(SMALL, eta=1, memory=0.5), Leader(SMALL, eta=1)
+    with pytest.raises(RunError, match="remembered in the state"):
+        forgetting.load(other.state())
+    with pytest.raises(RunError, match="has remembered, as no state has"):
+        other.load(forgetting.state())
+
+
 def test_a_state_of_something_more_is_refused():
     leader = Leader(SMALL, eta=1)
     with pytest.raises(RunError, match="has more, as no state has"):
@@ -436,7 +625,7 @@ def test_an_eta_that_makes_no_sense_is_refused(eta):
 @pytest.mark.parametrize(
     ("option", "says"),
     [
-        ({"unlikelihood": "simple"}, "unlikelihood must be 'relative' or 'plain'; got 'simple'"),
+        ({"unlikelihood": "simple"}, "unlikelihood must be 'relative', 'plain' or 'log'; got 'simple'"),
         (
             {"first": "zeros"},
             "first must be 'random', 'decide', 'linear', 'mean-map', 'ridge' or an array",
@@ -459,9 +648,9 @@ def test_confidences_of_another_shape_or_type_are_refused(confidence):
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, -0.01, 1.01, 5])
-@pytest.mark.parametrize("accumulate", [True, False])
-def test_what_is_no_probability_is_refused_and_leaves_the_leader_as_it_was(value, accumulate):
-    leaders = [Leader(SMALL, eta=1, accumulate=accumulate) for _ in range(2)]
+@pytest.mark.parametrize("memory", [1, 0.5, 0])
+def test_what_is_no_probability_is_refused_and_leaves_the_leader_as_it_was(value, memory):
+    leaders = [Leader(SMALL, eta=1, memory=memory) for _ in range(2)]
     good = confidence_of(SMALL)
     bad = good.copy()
     bad[3, 1] = value

@@ -45,13 +45,15 @@ def test_a_name_like_no_other_is_answered_with_all():
 
 def test_the_table_holds_the_ablations_of_the_paper_as_settings_of_one_class():
     found: dict[str, Any] = {name: describe(method) for name, method in METHODS.items()}
+    plain = {"rows": False, "smoothing": 0.0, "mixup": False}
     for name, settings in (
-        ("fpl", {"eta": None, "unlikelihood": "relative", "accumulate": True}),
-        ("fpl-plain", {"eta": None, "unlikelihood": "plain", "accumulate": True}),
-        ("greedy", {"eta": 0, "unlikelihood": "relative", "accumulate": True}),
-        ("naive", {"eta": 0, "unlikelihood": "relative", "accumulate": False}),
+        ("fpl", {"eta": None, "unlikelihood": "relative", "memory": 1.0}),
+        ("fpl-plain", {"eta": None, "unlikelihood": "plain", "memory": 1.0}),
+        ("greedy", {"eta": 0, "unlikelihood": "relative", "memory": 1.0}),
+        ("naive", {"eta": 0, "unlikelihood": "relative", "memory": 0}),
     ):
-        assert found[name] == {"name": "fpl", "first": "random", "first_weight": None, **settings}
+        first = {"first": "random", "first_weight": None}
+        assert found[name] == {"name": "fpl", **first, **plain, **settings}
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -115,7 +117,7 @@ def test_every_class_has_the_key_that_its_name_says():
 
 CHANGED = [
     *METHODS.values(),
-    FPL(eta=2.5, unlikelihood="plain", accumulate=False, first="decide"),
+    FPL(eta=2.5, unlikelihood="plain", memory=0, first="decide"),
     ProportionLoss("l1"),
     PiModel(std=0.3, weight=1, ramp=0),
     LLPVAT(epsilon=1, xi=1e-2, iterations=3, weight=0.5, ramp=0.1),
@@ -135,7 +137,7 @@ def test_a_description_is_read_back_into_the_same_method(method):
 def test_settings_are_those_of_the_named_method_where_they_are_left_out():
     assert describe(method_from({"name": "naive"})) == describe(METHODS["naive"])
     found = describe(method_from({"name": "naive", "eta": 2}))
-    assert (found["eta"], found["accumulate"]) == (2, False)
+    assert (found["eta"], found["memory"]) == (2, 0)
     assert describe(method_from({})) == describe(METHODS["fpl"])
 
 
@@ -147,8 +149,11 @@ def test_settings_are_those_of_the_named_method_where_they_are_left_out():
         ({"name": 3}, "no method '3'"),
         ({"name": "greedy", "etta": 1}, "'greedy' has no setting 'etta'.*Did you mean 'eta'"),
         ({"name": "greedy", "unit": "bags"}, "has no setting 'unit'"),
-        ({"accumulate": 1}, "accumulate must be true or false; got 1"),
-        ({"accumulate": "yes"}, "accumulate must be true or false; got 'yes'"),
+        ({"mixup": 1}, "mixup must be true or false; got 1"),
+        ({"mixup": "yes"}, "mixup must be true or false; got 'yes'"),
+        ({"memory": "long"}, "memory must be a number from 0 to 1; got 'long'"),
+        ({"memory": True}, "memory must be a number from 0 to 1; got True"),
+        ({"smoothing": 1}, "smoothing must be a number from 0 to below 1; got 1"),
         ({"eta": "5"}, "eta must be a number"),
         ({"first": "int64 (100,) 0f3a"}, "first must be 'random'"),
         ({"name": "pi-model", "std": "0.1"}, "std must be a number ≥ 0; got '0.1'"),

@@ -16,7 +16,7 @@ from apportion.runs.header import metadata, seal
 from apportion.runs.run import FORMAT_VERSION, Run
 
 METHODS: dict[str, dict[str, Any]] = {
-    "fpl": {"name": "fpl", "unlikelihood": "relative", "accumulate": True},
+    "fpl": {"name": "fpl", "unlikelihood": "relative", "memory": 1.0},
     "proportion-loss": {"name": "proportion-loss", "form": "cross-entropy"},
 }
 

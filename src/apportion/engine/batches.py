@@ -1,7 +1,8 @@
 """Instances on the device, and the steps of an epoch.
 
 An epoch uses every instance exactly once. Where a method learns from instances, these are shuffled
-across bags and cut into steps; where it learns from bags, whole bags are. A step of one instance
+across bags and cut into steps; where it learns from rows, the distinct rows are, of which each may
+be several instances; where it learns from bags, whole bags are. A step of one instance
 alone joins its neighbour: BatchNorm could not learn from it.
 """
 
@@ -35,7 +36,7 @@ __all__ = ["Batch", "Instances", "Shelf", "Step", "Unit", "even_cuts", "place", 
 
 log = logging.getLogger("apportion")
 
-Unit = Literal["instances", "bags"]
+Unit = Literal["instances", "rows", "bags"]
 Ints = NDArray[np.int64]
 
 
@@ -43,15 +44,16 @@ class Batch(NamedTuple):
     """Instances that go through the network together."""
 
     x: Parts  # as the net takes them
-    position: Tensor  # (b,) which they are: positions in `Bags.index`
+    position: Tensor  # (b,) which they are: positions in `Bags.index`, or among distinct rows
     progress: Tensor  # () how much of the training is done, from 0 to 1, in float64
+    target: Tensor | None = None  # (b, C) what they are to be taken for, if the method says it
 
 
 @dataclass(frozen=True, eq=False)
 class Step:
     """The instances of one optimiser step, and their bags where a step is made of whole ones."""
 
-    position: Tensor  # (b,) which instances: positions in `Bags.index`
+    position: Tensor  # (b,) which instances: positions in `Bags.index`, or among distinct rows
     progress: float
     proportions: Tensor | None = None  # (k, C) of the step's bags
     sizes: Tensor | None = None  # (k,) of the step's bags, in float32
@@ -59,6 +61,7 @@ class Step:
     weight: Tensor | None = None  # (b,) one over the size of that bag
     x: Parts | None = None  # their rows, where they go through the network in one pass
     draw: Draw | None = None  # what is random in their rows, where they are read anew
+    unit: Unit = "instances"  # what the positions are of
     typical: bool = False  # whether many steps of the epoch are of this shape
 
     @property
@@ -102,8 +105,9 @@ class Instances:
     def steps(self, unit: Unit, config: TrainConfig, epoch: int) -> Iterator[Step]:
         """Yield the steps of an epoch. All but x is copied to the device once, not step by step."""
         shuffle = generator(config.seed, Purpose.SHUFFLE, epoch)
-        if unit == "instances":
-            position = shuffle.permutation(self.bags.n_instances)
+        rows = self.distinct if unit == "rows" else self.bags.index
+        if unit != "bags":
+            position = shuffle.permutation(len(rows))
             ends = even_cuts(len(position), config.batch_size)
             shapes = [(end - first, 0) for first, end in pairwise(ends)]
         else:
@@ -121,7 +125,7 @@ class Instances:
         spans, often = list(pairwise(ends)), Counter(shapes)
         one_pass = [n <= config.instances_per_pass for n, _ in shapes]
         draw = Draw(config.seed, epoch)
-        x = self.feed.batches(self.bags.index[position], compress(spans, one_pass), draw)
+        x = self.feed.batches(rows[position], compress(spans, one_pass), draw)
         positions = self._here(position)
         for s, (first, end) in enumerate(spans):
             step = Step(
@@ -130,6 +134,7 @@ class Instances:
                 x=next(x) if one_pass[s] else None,
                 draw=draw,
                 typical=4 * often[shapes[s]] >= len(spans),
+                unit=unit,
             )
             if unit == "bags":
                 step = replace(
@@ -149,7 +154,8 @@ class Instances:
         elif step.x is not None:
             yield from ((piece, tuple(part[piece] for part in step.x)) for piece in pieces)
         else:
-            rows = self.bags.index[step.position.cpu().numpy()]
+            all_rows = self.distinct if step.unit == "rows" else self.bags.index
+            rows = all_rows[step.position.cpu().numpy()]
             spans = [piece.indices(len(rows))[:2] for piece in pieces]
             yield from zip(pieces, self.feed.batches(rows, spans, step.draw), strict=True)
 

@@ -30,6 +30,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.instancenorm import _InstanceNorm
 
+from apportion.engine.averaged import AveragedNet
 from apportion.engine.batches import Batch, Instances, Step
 from apportion.engine.capture import CapturedStep, as_recorded
 from apportion.engine.copies import Parts
@@ -49,6 +50,11 @@ MOST_GRAPHS = 4  # each keeps the memory of a step
 
 class Losses(Protocol):
     """The losses that a step minimises: their sum, where a method has both."""
+
+    views: int
+
+    def mixed(self, batch: Batch) -> Batch:
+        """Return the batch that goes through the net."""
 
     def instance_loss(self, net: nn.Module, batch: Batch, logits: Tensor) -> Tensor | None:
         """Return the mean over the batch's instances."""
@@ -77,13 +83,14 @@ class Stepper:
         own_optimizer: bool = False,
         mode: Mode = "eager",
         generators: OwnGenerators | None = None,
+        average: AveragedNet | None = None,
     ) -> None:
         self.net, self.optimizer, self.losses = net, optimizer, losses
         self.parameters = [*net.parameters()]  # a frozen one may be trained later
         self.clip_norm, self.own_optimizer = clip_norm, own_optimizer
         self.instances, self.precision, self.augment = instances, precision, augment
         self.most, self.mode = instances_per_pass, mode
-        self.generators = generators
+        self.generators, self.average = generators, average
         self.progress = torch.zeros((), dtype=torch.float64, device=instances.device)
         self.warm = Counter[tuple[int, int]]()
         self.graphs: dict[tuple[int, int], CapturedStep] = {}
@@ -91,7 +98,8 @@ class Stepper:
 
     def begin_epoch(self) -> None:
         """Forget recordings of weights that were moved since, as to another device and back."""
-        places = [t.data_ptr() for t in chain(self.net.parameters(), self.net.buffers())]
+        nets = [self.net] if self.average is None else [self.net, self.average.net]
+        places = [t.data_ptr() for net in nets for t in chain(net.parameters(), net.buffers())]
         if places != self.places:
             self.places = places
             self.graphs.clear()
@@ -169,6 +177,8 @@ class Stepper:
             self.optimizer.step()
         else:
             update(self.optimizer)
+        if self.average is not None:
+            self.average.follow()
         return loss
 
     def _arithmetic(self) -> AbstractContextManager[Any]:
@@ -232,8 +242,10 @@ class Stepper:
             parameter.grad = None
 
     def _forward(self, step: Step, piece: slice, x: Parts) -> tuple[Batch, Tensor]:
+        if self.losses.views > 1:
+            x = tuple(torch.cat([part] * self.losses.views) for part in x)
         changed = self.augment(x, global_generator(self.instances.device))
-        batch = Batch(changed, step.position[piece], self.progress)
+        batch = self.losses.mixed(Batch(changed, step.position[piece], self.progress))
         return batch, self.net(*batch.x).float()
 
     def _sums(self, step: Step, piece: slice, logits: Tensor) -> Tensor:

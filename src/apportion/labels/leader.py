@@ -15,8 +15,11 @@ and each bag's next labels are those of least *perturbed* total that meet its co
           \qquad Z_{jc} \sim N(0, 1) \text{ anew in every epoch.}
 
 The ablations are settings: ``unlikelihood="plain"`` is Eq. 8, :math:`1 - \mathrm{conf}(x_j, c)` for
-all c; ``eta=0`` is the paper's Greedy; ``eta=0, accumulate=False`` is its Naive, which decides by
-:math:`L[t]` alone.
+all c; ``eta=0`` is the paper's Greedy; ``eta=0, memory=0`` is its Naive, which decides by
+:math:`L[t]` alone. A memory m in between forgets: epoch τ counts :math:`m^{t - \tau}` in the sum of
+Eq. 5. ``unlikelihood="log"`` is :math:`-\log \mathrm{conf}(x_j, c)`, at most 12, of which a sum is
+that of independent evidence: with a memory of one half it is how a learner whose first labels are
+good decides best (docs/images.md).
 
 The *regret* (Eqs. 3–4) of the labels played in epochs 1 to t is what they cost above the best fixed
 labels in hindsight, which are one more assignment, of the summed unlikelihoods:
@@ -45,9 +48,9 @@ from numpy.typing import ArrayLike, NDArray
 from apportion.bags.bags import Bags
 from apportion.config import MOST_THREADS
 from apportion.errors import DataError, RunError, must_be
-from apportion.labels.assign import assign, compile_ahead
+from apportion.labels.assign import assign, compile_ahead, likeliest_labels
 from apportion.labels.linear import LINEAR_FITS
-from apportion.labels.start import checked_labels, first_labels
+from apportion.labels.start import DEAREST, checked_labels, first_labels
 from apportion.metrics import accuracy
 from apportion.randomness import Purpose, generator
 from apportion.threads import available_cores
@@ -71,7 +74,7 @@ SHORT = 32  # classes; over so few numbers per row numpy reduces column by colum
 
 Floats = NDArray[Any]
 Ints = NDArray[np.int64]
-Unlikelihood = Literal["relative", "plain"]
+Unlikelihood = Literal["relative", "plain", "log"]
 First = Literal["random", "decide", "linear", "mean-map", "ridge"] | ArrayLike | Callable[..., Any]
 
 
@@ -104,7 +107,26 @@ def plain_unlikelihood(confidence: Floats, labels: Ints) -> Floats:  # noqa: ARG
     return cost
 
 
-UNLIKELIHOODS = {"relative": unlikelihood, "plain": plain_unlikelihood}
+def log_unlikelihood(confidence: Floats, labels: Ints) -> Floats:  # noqa: ARG001
+    """Compute −log conf of each class, at most 12, whatever the labels are.
+
+    Examples
+    --------
+    >>> log_unlikelihood(np.array([[1.0, 0.5, 0.0]]), np.array([1])).round(6)
+    array([[ 0.      ,  0.693147, 12.      ]])
+    """
+    cost: Floats = np.maximum(confidence, np.exp(-DEAREST).astype(confidence.dtype))
+    np.log(cost, out=cost)
+    np.negative(cost, out=cost)
+    return np.maximum(cost, 0, out=cost)  # confidences may be rounded to above 1
+
+
+UNLIKELIHOODS = {
+    "relative": unlikelihood,
+    "plain": plain_unlikelihood,
+    "log": log_unlikelihood,
+}
+GREATEST = {"relative": LARGEST, "plain": LARGEST, "log": DEAREST}  # that one of them may be
 
 
 def _places(labels: Ints, matrix: Floats) -> Ints:
@@ -196,21 +218,23 @@ class Leader:
     eta : float
         The rate η of the perturbation. Unlikelihoods add up over the epochs while the perturbation
         does not, so it should grow with them: 5 · epochs / 400 is the paper's 5 at 400.
-    unlikelihood : "relative" or "plain"
-        Eq. 2 or Eq. 8.
-    accumulate : bool
-        Whether to decide by the sum over all epochs, or by the last one alone.
-    first : "random", "decide", "linear", "mean-map", "ridge", or labels (N,)
+    unlikelihood : "relative", "plain" or "log"
+        Eq. 2, Eq. 8, or −log conf.
+    memory : float
+        How much of the sum over earlier epochs is left after another one: 1 is the paper's sum over
+        all epochs, 0 the last epoch alone.
+    first : "random", "decide", "linear", "mean-map", "ridge", labels (N,), or confidences (N, C)
         The labels before the first decision. "random" is a random permutation of each bag's counts;
         "decide" is the same, to be replaced before any training by a decision from the untrained
         learner's confidences, which then counts as epoch 0; the linear models are the most
         likely labels by the linear model of that name (`apportion.labels.linear`), fitted to the
         rows of `bags`, which must be those of a table; labels of the caller are positions in
-        `Bags.classes`, in the order of `Bags.index`, and meet the counts.
+        `Bags.classes`, in the order of `Bags.index`, and meet the counts; of the caller's
+        confidences (floats, one row per instance) the most likely labels under the counts are taken.
     first_weight : float
-        How many epochs the first labels count as, as if a learner had been sure of them in each. By
-        default none: Eq. 2 holds against a label that a learner is not sure of yet, and so the
-        first decision gives up labels that were good.
+        How many epochs the first labels count as, as if a learner had been sure of them in each, or
+        had had those confidences. By default none: Eq. 2 holds against a label that a learner is
+        not sure of yet, and so the first decision gives up labels that were good.
     seed : int
         The first labels and the perturbation follow from it.
     first_position : int
@@ -246,29 +270,38 @@ class Leader:
         *,
         eta: float,
         unlikelihood: Unlikelihood = "relative",
-        accumulate: bool = True,
+        memory: float = 1.0,
         first: First = "random",
         first_weight: float = 0.0,
         seed: int = 0,
         first_position: int = 0,
         threads: int | None = None,
     ) -> None:
-        check_settings(eta, unlikelihood, first, first_weight)
+        check_settings(eta, unlikelihood, first, first_weight, memory)
         if threads is not None and not 1 <= threads <= MOST_THREADS:
             rule = f"an integer from 1 to {MOST_THREADS:,}, or None for every core"
             raise must_be("threads", rule, threads)
         if first_position < 0:
             raise must_be("first_position", "an integer ≥ 0", first_position)
         compile_ahead(bags.n_classes)  # while the first epoch trains
-        self.bags, self.eta, self.accumulate = bags, float(eta), accumulate
+        self.bags, self.eta, self.memory = bags, float(eta), float(memory)
         self.unlikelihood: Callable[[Floats, Ints], Floats] = UNLIKELIHOODS[unlikelihood]
         self.seed, self.first_position, self.threads = seed, first_position, threads
         self.decides_first = isinstance(first, str) and first == "decide"
-        self.labels: Ints = first_labels(first, bags, seed, first_position)  # Y[1]
-        self.first_weight = float(first_weight)
-        shape = bags.n_instances, bags.n_classes
-        self.total = np.full(shape, self.first_weight, np.float32)  # Σ L[1..t], and that before
-        self.total.reshape(-1)[_places(self.labels, self.total)] = 0
+        self.first_weight, self.greatest = float(first_weight), GREATEST[unlikelihood]
+        sure = confidences(first, bags)
+        self.labels: Ints = (  # Y[1]
+            first_labels(first, bags, seed, first_position)
+            if sure is None
+            else likeliest_labels(sure, bags)
+        )
+        self.total = np.zeros((bags.n_instances, bags.n_classes), np.float32)  # Σ L[1..t], and
+        if self.first_weight:  # that before
+            if sure is None:
+                self.total.reshape(-1)[_places(self.labels, self.total)] = 1
+            self.total[:] = self.unlikelihood(self.total if sure is None else sure, self.labels)
+            self.total *= np.float32(self.first_weight)
+        self.remembered = self.total.copy() if 0 < self.memory < 1 else None  # what decides
         self.played = 0.0  # Σ of the unlikelihood of the labels played
         self.decisions = 0
         self.prices: NDArray[np.float64] | None = None  # where the next decision starts
@@ -329,7 +362,13 @@ class Leader:
             labels, total = self.labels[rows], self.total[rows]
             latest = self.unlikelihood(confidence[rows].astype(np.float32, copy=False), labels)
             total += latest
-            perturbed[rows] = total if self.accumulate else latest
+            if self.remembered is None:
+                perturbed[rows] = total if self.memory else latest
+            else:
+                remembered = self.remembered[rows]
+                remembered *= np.float32(self.memory)
+                remembered += latest
+                perturbed[rows] = remembered
             return float(latest.take(_places(labels, latest)).sum(dtype=np.float64))
 
         def perturb(start: int, stop: int) -> None:  # line 8
@@ -363,6 +402,8 @@ class Leader:
             "eta": np.array(self.eta),
             "decisions": np.array(self.decisions),
         }
+        if self.remembered is not None:
+            state["remembered"] = self.remembered
         if self.prices is not None and self.best_prices is not None:
             state |= {"prices": self.prices, "best_prices": self.best_prices}
         return state
@@ -395,9 +436,11 @@ class Leader:
                 )
         if unknown := state.keys() - wanted.keys():
             raise RunError(f"the state of the labels has {min(unknown)}, as no state has.", remedy)
-        most = LARGEST * (float(state["decisions"]) + self.first_weight)  # of each of the totals
-        for name, share in (("total", 1), ("played", len(self.labels))):
-            if np.abs(state[name]).max(initial=0) > most * share * 1.001:  # rounding
+        # Of each of the totals:
+        most = self.greatest * (float(state["decisions"]) + self.first_weight)
+        shares = {"total": 1, "remembered": 1, "played": len(self.labels)}
+        for name, share in shares.items():
+            if name in state and np.abs(state[name]).max(initial=0) > most * share * 1.001:  # rounding
                 raise RunError(
                     f"{name} in the state of the labels must be at most {most * share:g} after "
                     f"{state['decisions']} decisions.",
@@ -405,21 +448,47 @@ class Leader:
                 )
         self.labels[:] = checked_labels(state["labels"], self.bags, "the labels of the state")
         self.total[:] = state["total"]
+        if self.remembered is not None:
+            self.remembered[:] = state["remembered"]
         self.played, self.eta = float(state["played"]), float(state["eta"])
         self.decisions = int(state["decisions"])
         self.prices = state["prices"].copy() if self.decisions else None
         self.best_prices = state["best_prices"].copy() if self.decisions else None
 
 
-def check_settings(eta: float, unlikelihood: str, first: First, first_weight: float = 0.0) -> None:
+def check_settings(
+    eta: float, unlikelihood: str, first: First, first_weight: float = 0.0, memory: float = 1.0
+) -> None:
     """Check the settings of a leader."""
     for name, value in (("eta", eta), ("first_weight", first_weight)):
         if not (isinstance(value, Real) and 0 <= float(value) < np.inf):
             raise must_be(name, "a number ≥ 0", value)
+    is_number = isinstance(memory, Real) and not isinstance(memory, bool | np.bool_)
+    if not (is_number and 0 <= float(memory) <= 1):
+        raise must_be("memory", "a number from 0 to 1", memory)
     if unlikelihood not in [*UNLIKELIHOODS]:
-        raise must_be("unlikelihood", " or ".join(map(repr, UNLIKELIHOODS)), unlikelihood)
+        *others, last = map(repr, UNLIKELIHOODS)
+        raise must_be("unlikelihood", f"{', '.join(others)} or {last}", unlikelihood)
     if isinstance(first, str) and first not in (names := ("random", "decide", *LINEAR_FITS)):
         raise must_be("first", f"{', '.join(map(repr, names))} or an array of labels", first)
+
+
+def confidences(first: First, bags: Bags) -> Floats | None:
+    """Return first labels that are given as confidences (N, C), after a check; else None."""
+    if isinstance(first, str) or callable(first) or np.asarray(first).dtype.kind != "f":
+        return None
+    given = np.asarray(first, np.float32)
+    if given.shape != (wanted := (bags.n_instances, bags.n_classes)):
+        found = f"{np.asarray(first).dtype} of shape {given.shape}"
+        raise must_be("first", f"integers (N,), or confidences of shape {wanted}", found)
+    if not (given.min() >= 0 and given.max() <= LARGEST):
+        bad = int(np.argmax(~((given >= 0) & (given <= LARGEST)).all(axis=1)))
+        raise DataError(
+            f"the first confidences of instance {bad:,} are {given[bad].tolist()}, but "
+            "probabilities are from 0 to 1.",
+            "Pass probabilities, not logits.",
+        )
+    return given
 
 
 def _cut(n: int, first: int, size: int) -> Iterator[tuple[int, int]]:

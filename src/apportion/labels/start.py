@@ -35,8 +35,8 @@ from apportion.labels.linear import LINEAR_FITS, Linear, class_means
 from apportion.labels.rows import Design, RowEncoding
 from apportion.randomness import Purpose, generator
 
-__all__ = ["Start", "checked_labels", "first_labels", "fit_features", "linear_confidence",
-           "random_labels"]  # fmt: skip
+__all__ = ["DEAREST", "Start", "checked_labels", "first_labels", "fit_features",
+           "linear_confidence", "random_labels"]  # fmt: skip
 
 MOST_COMPONENTS = 128
 DAMPING = 1e-3  # share of the variance that is added to that of each component

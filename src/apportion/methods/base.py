@@ -29,7 +29,15 @@ class Supervision:
     needs_confidence: bool = False  # whether `epoch_end` wants a pass over the training rows
     decides_first: bool = False  # whether to call `epoch_end(0, …)` on the untrained network
     next_epoch: int | None = None  # to call `epoch_end` with, where the method counts epochs
+    views: int = 1  # how often a batch goes through the net together, each time augmented anew
     resolved: Mapping[str, float] = {}  # settings that depend on the run, for its record
+
+    def mixed(self, batch: Batch) -> Batch:
+        """Return the batch that goes through the net, of one that is augmented: as it is.
+
+        A method may change it, and give it targets. It must draw from torch's own generators.
+        """
+        return batch
 
     def instance_loss(self, net: nn.Module, batch: Batch, logits: Tensor) -> Tensor | None:
         """Return the mean loss of a batch's instances.
@@ -73,7 +81,7 @@ class Method(Protocol):
 
     @property
     def unit(self) -> Unit:
-        """The unit of mini-batches: "instances" or "bags"."""
+        """The unit of mini-batches: "instances", "rows" (distinct ones) or "bags"."""
 
     def start(
         self,

@@ -1,21 +1,36 @@
-"""Online pseudo labels by Follow the Perturbed Leader: the paper's method, and its ablations.
+r"""Online pseudo labels by Follow the Perturbed Leader: the paper's method, and its ablations.
 
 The network trains on labels that `apportion.labels.leader.Leader` decides anew after every epoch:
 its module has the equations. Here labels are kept on the device, where steps read them.
+
+Rows may stand in several bags. In the paper every instance is trained on with its own label. With
+``rows=True`` a step takes distinct rows, each once per epoch, and the target of a row is the mean of
+the labels that it has in its bags: a vote. With smoothing s a target q becomes
+:math:`(1 - s) q + s / C`, and with mixup two instances become one,
+
+.. math:: x = \lambda x_i + (1 - \lambda) x_j, \quad q = \lambda q_i + (1 - \lambda) q_j,
+          \qquad \lambda \sim U(\tfrac12, 1),
+
+where j follows i in the shuffled step. A net learns labels that are wrong later, and less of them.
+
+Reference: H. Zhang, M. Cissé, Y. N. Dauphin, D. Lopez-Paz, "mixup: Beyond Empirical Risk
+Minimization", ICLR 2018.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from numbers import Real
 
+import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, one_hot
 
 from apportion.bags.bags import Bags
 from apportion.engine.batches import Batch, Unit
+from apportion.errors import ConfigError, must_be
 from apportion.labels.leader import First, Leader, Unlikelihood, check_settings
 from apportion.methods.base import Supervision
 
@@ -31,7 +46,7 @@ class FPL:
     eta : float, optional
         The rate η of the perturbation. Unlikelihoods add up over the epochs while the perturbation
         does not, so the default grows with them: 5 · epochs / 400, the paper's 5 at 400.
-    unlikelihood, accumulate
+    unlikelihood, memory
         As in `apportion.labels.leader.Leader`.
     first : str, labels (N,), or callable
         As in `apportion.labels.leader.Leader`; and, in `fit`, labels from features: those that a
@@ -41,20 +56,36 @@ class FPL:
     first_weight : float, optional
         How many epochs the first labels count as, as in `apportion.labels.leader.Leader`. By
         default 3 if they follow from features, and else none.
+    rows : bool
+        Whether a step takes distinct rows, each with the mean of the labels in its bags; by default
+        it takes instances.
+    smoothing : float
+        The share of every target that is spread over all classes.
+    mixup : bool
+        Whether a step mixes pairs of instances, and their targets.
     """
 
     eta: float | None = None
     unlikelihood: Unlikelihood = "relative"
-    accumulate: bool = True
+    memory: float = 1.0
     first: First = "random"
     first_weight: float | None = None
-
-    unit: ClassVar[Unit] = "instances"
+    rows: bool = False
+    smoothing: float = 0.0
+    mixup: bool = False
 
     def __post_init__(self) -> None:
         """Check the settings."""
         eta, weight = self.eta or 0, self.first_weight or 0
-        check_settings(eta, self.unlikelihood, self.first, weight)
+        check_settings(eta, self.unlikelihood, self.first, weight, self.memory)
+        is_number = isinstance(self.smoothing, Real) and not isinstance(self.smoothing, bool)
+        if not (is_number and 0 <= self.smoothing < 1):
+            raise must_be("smoothing", "a number from 0 to below 1", self.smoothing)
+
+    @property
+    def unit(self) -> Unit:
+        """The unit of mini-batches."""
+        return "rows" if self.rows else "instances"
 
     def start(
         self,
@@ -70,12 +101,14 @@ class FPL:
             bags,
             eta=5 * epochs / 400 if self.eta is None else self.eta,
             unlikelihood=self.unlikelihood,
-            accumulate=self.accumulate,
+            memory=self.memory,
             first=self.first,
             first_weight=self.first_weight or 0,
             seed=seed,
             threads=threads,
         )
+        if self.rows or self.smoothing or self.mixup:
+            return SoftLabels(leader, device, self)
         return PseudoLabels(leader, device)
 
 
@@ -102,7 +135,7 @@ class PseudoLabels(Supervision):
         """Decide the next labels. The leader counts the epochs itself."""
         assert confidence is not None
         decided = self.leader.decide(confidence.detach().cpu().numpy())
-        self.labels.copy_(torch.from_numpy(decided.labels))
+        self._now_are(decided.labels)
         return {"changed": decided.changed, "regret": decided.regret}
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -112,4 +145,57 @@ class PseudoLabels(Supervision):
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Load the leader's state."""
         self.leader.load({name: value.cpu().numpy() for name, value in state.items()})
-        self.labels.copy_(torch.from_numpy(self.leader.labels))
+        self._now_are(self.leader.labels)
+
+    def _now_are(self, labels: np.ndarray) -> None:
+        self.labels.copy_(torch.from_numpy(labels))
+
+
+class SoftLabels(PseudoLabels):
+    """Labels as targets that may be mixed: one target per instance, or per distinct row."""
+
+    def __init__(self, leader: Leader, device: torch.device, method: FPL) -> None:
+        super().__init__(leader, device)
+        self.smoothing, self.mixup = method.smoothing, method.mixup
+        index, n = leader.bags.index, leader.bags.n_instances
+        rows, place = np.unique(index, return_inverse=True) if method.rows else (index, np.arange(n))
+        self.place = torch.from_numpy(place).to(device)  # (N,) of the target of each instance
+        votes = torch.from_numpy(np.bincount(place, minlength=len(rows))).to(device)
+        self.votes = votes[:, None].float()
+        self.targets = torch.empty(len(rows), leader.bags.n_classes, device=device)
+        self._now_are(leader.labels)
+
+    def mixed(self, batch: Batch) -> Batch:
+        """Mix each instance with the next one, if the method says so."""
+        target = self.targets.index_select(0, batch.position)
+        if not self.mixup:
+            return batch._replace(target=target)
+        first, *rest = batch.x
+        ids = first.dtype in (torch.int32, torch.int64) or first.ndim < 2
+        if rest or (ids and not first.is_floating_point()):
+            raise ConfigError(
+                "mixup averages instances, but these are "
+                + (f"of {len(batch.x)} parts." if rest else f"{str(first.dtype)[6:]}, maybe ids."),
+                "Pass images, signals or columns as one array of float32 or uint8, or leave "
+                "mixup out.",
+            )
+        share = torch.rand(len(first), device=first.device)
+        wide = first if first.is_floating_point() else first.float()
+        mixed = _with_next(wide, share.to(wide.dtype))
+        return batch._replace(x=(mixed,), target=_with_next(target, share))
+
+    def instance_loss(self, net: nn.Module, batch: Batch, logits: Tensor) -> Tensor:
+        """Return the cross-entropy with the targets."""
+        assert batch.target is not None
+        return cross_entropy(logits, batch.target)
+
+    def _now_are(self, labels: np.ndarray) -> None:
+        super()._now_are(labels)
+        told = one_hot(self.labels, self.targets.shape[1]).float()
+        means = torch.zeros_like(self.targets).index_add_(0, self.place, told) / self.votes
+        self.targets.copy_((1 - self.smoothing) * means + self.smoothing / means.shape[1])
+
+
+def _with_next(values: Tensor, share: Tensor) -> Tensor:
+    own = share.view(-1, *[1] * (values.ndim - 1))
+    return own * values + (1 - own) * values.roll(-1, 0)

@@ -26,7 +26,17 @@ METHODS: dict[str, Method] = {
     "fpl": FPL(),
     "fpl-plain": FPL(unlikelihood="plain"),
     "greedy": FPL(eta=0),
-    "naive": FPL(eta=0, accumulate=False),
+    "naive": FPL(eta=0, memory=0),
+    "strong": FPL(
+        eta=0,
+        unlikelihood="log",
+        memory=0.5,
+        first="mean-map",
+        first_weight=10,
+        rows=True,
+        smoothing=0.1,
+        mixup=True,
+    ),
     "proportion-loss": ProportionLoss(),
     "pi-model": PiModel(),
     "llp-vat": LLPVAT(),
@@ -44,7 +54,8 @@ def method_named(method: str | Method) -> Method:
     if not isinstance(method, str):
         unit = getattr(method, "unit", None)
         if unit not in get_args(Unit):
-            units = " or ".join(map(repr, get_args(Unit)))
+            *others, last = map(repr, get_args(Unit))
+            units = f"{', '.join(others)} or {last}"
             raise must_be(f"the unit of {type(method).__name__}", units, unit)
         return method
     if method in (*LINEAR_FITS, AUTO):

@@ -170,6 +170,8 @@ def method_in_words(config: Any, *, brief: bool = False) -> str:
     --------
     >>> method_in_words({"method": {"name": "fpl"}, "resolved": {"eta": 1.25}})
     'online pseudo labels (Follow the Perturbed Leader, η = 1.25)'
+    >>> method_in_words({"method": {"name": "fpl", "unlikelihood": "log", "memory": 0.5}})
+    'pseudo labels by averaged log-confidences'
     >>> method_in_words({"method": {"name": "proportion-loss", "form": "l1"}})
     'proportion loss (l1)'
     """
@@ -178,7 +180,9 @@ def method_in_words(config: Any, *, brief: bool = False) -> str:
     if name == "fpl":
         eta = config.get("resolved", {}).get("eta", method.get("eta"))
         form = ", plain unlikelihood" if method.get("unlikelihood") == "plain" else ""
-        if not method.get("accumulate", True):
+        if method.get("unlikelihood") == "log":
+            return "pseudo labels by averaged log-confidences"
+        if method.get("memory", 1) == 0:
             why = "" if brief else " (each epoch decides by its own confidences alone)"
             return f"naive pseudo labels{why}{form}"
         if eta == 0:

@@ -34,7 +34,7 @@ __all__ = ["Archive", "Folder", "begin"]
 
 log = logging.getLogger("apportion")
 
-GROUPS = ("model", "best", "optimizer", "method")  # of the tensors in a checkpoint
+GROUPS = ("model", "best", "followed", "optimizer", "method")  # of the tensors in a checkpoint
 
 
 class Folder:
@@ -107,7 +107,9 @@ class Archive(Folder):
                 f"method is that before epoch {session.supervision.next_epoch}.",
                 RESTORE,
             )
-        net.load_state_dict(groups["model"])
+        session.kept.load_state_dict(groups["model"])
+        if session.averaged is not None:
+            net.load_state_dict(groups["followed"])
         history = session.history
         history.records.extend(records)
         if header["best_epoch"] is not None:
@@ -136,11 +138,13 @@ class Archive(Folder):
             return
         history, train = session.history, session.train
         tensors = {
-            "model": session.net.state_dict(),
+            "model": session.kept.state_dict(),
             "best": session.selected,
             "optimizer": optimizer_tensors(session.net, session.optimizer),
             "method": session.supervision.state_dict(),
         }
+        if session.averaged is not None:
+            tensors["followed"] = session.net.state_dict()
         scalars = {
             "epoch": history.n_epochs,
             "best_epoch": history.best_epoch,
@@ -157,7 +161,7 @@ class Archive(Folder):
 
     def save_models(self, session: Session) -> None:
         """Save the selected and the last model, and the evaluation of the selected one."""
-        if self.run is None:
+        if self.run is None or not session.classifies:
             return
         history, train = session.history, session.train
         about = plain_names(train.classes), describe_parts(train)
@@ -259,7 +263,12 @@ def _check_groups(
     own = session.net.state_dict()
     finite = [name for name, value in own.items() if is_finite(value)]  # masks may hold -inf
     selected = header["best_epoch"] is not None
-    for group, like in (("model", own), ("best", own if selected else {})):
+    followed = {} if session.averaged is None else own
+    for group, like in (
+        ("model", own),
+        ("best", own if selected else {}),
+        ("followed", followed),
+    ):
         check_tensors(
             run.checkpoint,
             tensors.get(group, {}),

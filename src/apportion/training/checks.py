@@ -146,8 +146,13 @@ def check_batch(
     net: nn.Module,
     instances: Instances,
     augment: Callable[[Parts, torch.Generator], Parts] | None = None,
+    *,
+    classifies: bool = True,
 ) -> None:
-    """Check that instances can be augmented, and that the net returns one logit per class."""
+    """Check that instances can be augmented, and that the net returns one logit per class.
+
+    What a net returns that does not classify is not looked at.
+    """
     n_classes, rows = instances.bags.n_classes, instances.distinct[:2]
     (stored,) = instances.feed.batches(rows, [(0, len(rows))])
     x = stored
@@ -172,6 +177,8 @@ def check_batch(
     finally:
         net.train(was_training)
     wanted = (len(rows), n_classes)
+    if not classifies:
+        return
     if not isinstance(given, Tensor) or tuple(given.shape) != wanted:
         found = f"shape {tuple(given.shape)}" if isinstance(given, Tensor) else str(type(given))
         remedy = f"It must return {n_classes} logits per instance, and nothing else."

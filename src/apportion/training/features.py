@@ -30,7 +30,8 @@ from apportion.methods.base import Method
 from apportion.methods.pseudo_labels import FPL
 from apportion.plan import SPARSE, kind_of_instances
 
-__all__ = ["Features", "bags_of", "features_of", "penultimate", "with_first_labels"]
+__all__ = ["Features", "bags_of", "features_of", "last_layer", "penultimate",
+           "with_first_labels"]  # fmt: skip
 
 log = logging.getLogger("apportion")
 
@@ -68,14 +69,17 @@ def with_first_labels(
     else:
         with penultimate(net, instances) as features:
             found = features_of(features, net, instances, most)
-    start = fit_features(bags_of(found, instances), seed=seed)
+    bags = bags_of(found, instances)
+    labels, linear = fit_features(bags, seed=seed)
     log.info("First labels follow from %d features of each of %d rows.", found.shape[1], len(found))
-    return replace(method, first=start.labels, first_weight=weight)
+    if method.unlikelihood != "log":
+        return replace(method, first=labels, first_weight=weight)
+    sure = linear.confidence(bags.x, bags.index)
+    return replace(method, first=sure.astype(np.float32), first_weight=weight)
 
 
-@contextmanager
-def penultimate(net: nn.Module, instances: Instances) -> Iterator[Features]:
-    """Yield a function that passes a batch through a net, and returns what its last layer gets."""
+def last_layer(net: nn.Module, instances: Instances) -> nn.Linear:
+    """Return the last nn.Linear that is called, and that returns the logits of the net."""
     called: list[tuple[nn.Linear, Tensor]] = []
 
     def note(layer: Any, _: Any, output: Tensor) -> None:
@@ -96,8 +100,14 @@ def penultimate(net: nn.Module, instances: Instances) -> Iterator[Features]:
             "Pass a function from a batch to features instead: FPL(first=net.backbone), for "
             "example; or random first labels.",
         )
+    return last[-1]
+
+
+@contextmanager
+def penultimate(net: nn.Module, instances: Instances) -> Iterator[Features]:
+    """Yield a function that passes a batch through a net, and returns what its last layer gets."""
     kept: list[Tensor] = []
-    hook = last[-1].register_forward_pre_hook(lambda _, given: kept.append(given[0]))
+    hook = last_layer(net, instances).register_forward_pre_hook(lambda _, given: kept.append(given[0]))
 
     def features(*x: Tensor) -> Tensor:
         kept.clear()

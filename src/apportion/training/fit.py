@@ -176,7 +176,7 @@ def train_one(
             show(epoch, name + brief(record))
             if job.on_epoch is not None:
                 try:
-                    answer = job.on_epoch(copy.deepcopy(record), job.net)
+                    answer = job.on_epoch(copy.deepcopy(record), session.kept)
                 except KeyboardInterrupt:  # between epochs a run can be left as it is
                     archive.save_checkpoint(session)
                     raise

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from apportion.bags.bags import Bags
+from apportion.engine.averaged import AveragedNet
 from apportion.engine.batches import Instances, Shelf, place
 from apportion.engine.copies import Parts
 from apportion.engine.device import precision_for, stream_for
@@ -50,6 +51,7 @@ class Session:
         self.net, self.config, self.device = job.net, job.config, device
         self.train, self.valid, self.test = job.train, job.valid, job.test
         self.method, self.augment, config = method_named(job.method), job.augment, job.config
+        self.classifies = getattr(self.method, "classifies", True)  # or is it pre-training
         check_input(self.net, config, self.train, self.valid, self.test)
         self.precision = precision_for(config.precision, self.device)
         self.history = History()
@@ -81,6 +83,7 @@ class Session:
                 scheduler=job.scheduler,
                 validated=self.valid is not None,
             )
+        self.averaged = AveragedNet(self.net, config.average) if config.average else None
         self.parameters, self.optimizer = self.optimization.parameters, self.optimization.optimizer
         self.is_ended = False  # by the caller
         self.aside = stream_for("aside", device)
@@ -98,6 +101,7 @@ class Session:
             own_optimizer=not self.optimization.by_config,
             mode=self._mode(),
             generators=self.generators,
+            average=self.averaged,
         )
 
     def _place(self, shelf: Shelf | None) -> None:
@@ -118,12 +122,17 @@ class Session:
             ending.enter_context(taken_by_name(self.net, self.on_train.feed.names))
             for instances in (self.on_train, *(on for _, on, _ in self.held_out)):
                 ending.callback(instances.feed.close)
-            check_batch("training", self.net, self.on_train, self._augmented)
+            check_batch("training", self.net, self.on_train, self._augmented, classifies=self.classifies)
             for name, instances, _ in self.held_out:
                 check_batch(HELD_OUT[name], self.net, instances)
             self.ending = ending.pop_all()
         if self.device.type == "cuda":  # other runs, on other streams, may share these data
             torch.cuda.current_stream(self.device).synchronize()
+
+    @property
+    def kept(self) -> nn.Module:
+        """The net that decides labels, is validated, and whose weights are kept."""
+        return self.net if self.averaged is None else self.averaged.net
 
     def _augmented(self, x: Parts, generator: torch.Generator) -> Parts:
         names = self.config.augment
@@ -146,9 +155,10 @@ class Session:
 
     def begin(self) -> None:
         """Prepare the first epoch: log what is to be known of it, and decide the first labels."""
-        warn_of_bags(self.train)
+        if self.classifies:
+            warn_of_bags(self.train)
         self.optimization.say_unused()
-        if self.valid is None:
+        if self.valid is None and self.classifies:
             log.info("No validation bags: nothing is selected, and the last model is kept.")
         if self.supervision.decides_first:
             with self.generators:
@@ -230,7 +240,7 @@ class Session:
         return {name: float(value) for name, value in found.items()}
 
     def _confidence(self, instances: Instances) -> Tensor:
-        return instances.confidence(self.net, self.precision, self.config.instances_per_pass)
+        return instances.confidence(self.kept, self.precision, self.config.instances_per_pass)
 
     def evaluate(self) -> dict[str, float]:
         """Measure the validation error, and accuracies where the truth is known."""
@@ -261,19 +271,20 @@ class Session:
         history.records.append(record)
         if self.valid is not None and record["valid_error"] < history.best_error:
             history.best_epoch, history.best_error = record["epoch"], record["valid_error"]
-            self.selected = _copy(self.net)
+            self.selected = _copy(self.kept)
         self._rely_on(changed=self.optimization.after_epoch(record.get("valid_error")))
 
     def finish(self) -> History:
         """Leave the selected weights in the net, and no gradients."""
         for parameter in self.net.parameters():
             parameter.grad = None  # they are in the memory of the graphs
-        self.last = _copy(self.net)
+        self.last = _copy(self.kept)
         self.selected = self.selected or self.last
         if self.supervision.labels is not None:
             self.history.labels = self.supervision.labels.cpu().numpy()
         self.history.ended = self.ended_by()
-        self.net.load_state_dict(self.selected)
+        for net in dict.fromkeys((self.net, self.kept)):  # the evaluation is of the one kept
+            net.load_state_dict(self.selected)
         self.net.eval()
         return self.history
 

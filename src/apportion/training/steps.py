@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from apportion.bags.bags import Bags
 from apportion.config import TrainConfig
 from apportion.engine.batches import even_cuts, plan
@@ -35,8 +37,10 @@ def count_steps(
     50
     """
     config = TrainConfig() if config is None else config
-    if method_named(method).unit == "instances":
-        return config.epochs * (len(even_cuts(train.n_instances, config.batch_size)) - 1)
+    unit = method_named(method).unit
+    if unit != "bags":
+        n = len(np.unique(train.index)) if unit == "rows" else train.n_instances
+        return config.epochs * (len(even_cuts(n, config.batch_size)) - 1)
     sizes, options = train.sizes, (config.batch_size, config.bags_per_step)
     if sizes.min() == sizes.max():
         return config.epochs * (len(plan(sizes, *options)) - 1)

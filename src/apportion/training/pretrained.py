@@ -1,0 +1,158 @@
+"""What a net knows before it is trained, as a plan says: it is pre-trained, or that is read.
+
+`LLPClassifier` and `apportion train` both ask here. In a run folder pre-training has a folder of its
+own, and config.toml is written before it begins, so that a run which is killed in the middle of it
+is one to go on with.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import asdict, replace
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from apportion.bags.bags import Bags
+from apportion.config import TrainConfig
+from apportion.engine.device import device_for
+from apportion.errors import ConfigError, RunError, count
+from apportion.methods.base import Method
+from apportion.methods.registry import describe
+from apportion.plan import (
+    Choice,
+    Plan,
+    Pretrain,
+    Pretraining,
+    planned_pretraining,
+    steps_fitting,
+    views_for,
+)
+from apportion.runs.header import read_header
+from apportion.runs.run import Run, planned
+from apportion.training.archive import begin
+from apportion.training.job import OnEpoch
+from apportion.training.pretrain import KIND, load_pretrained, pretrain, pretraining_config
+
+__all__ = ["check_pretrain", "file_of", "load_as_planned", "net_as_before", "pretrain_as_planned",
+           "warn_of_time"]  # fmt: skip
+
+log = logging.getLogger("apportion")
+
+# Options of training that hold for pre-training as well.
+ALIKE = ("seed", "device", "precision", "step_mode", "device_memory_gib", "threads", "workers",
+         "checkpoint_every", "instances_per_pass")  # fmt: skip
+LONG = 1_000_000  # rows that a net is shown on the CPU
+
+
+def pretrain_as_planned(
+    net: nn.Module,
+    train: Bags,
+    plan: Pretraining,
+    *,
+    config: TrainConfig,
+    method: Method,
+    run: Run | None = None,
+    on_epoch: OnEpoch | None = None,
+    progress: bool | None = None,
+) -> None:
+    """Pre-train a net on the rows of the training bags, in place, before it is trained.
+
+    Parameters
+    ----------
+    config, method
+        Those of the training that follows. How a machine computes is the same before it.
+    run : Run, optional
+        That of the training, which need not have begun. If it has a checkpoint, nothing is done.
+    """
+    if run is not None and run.checkpoint.exists():  # which has the weights
+        return
+    alike = {name: getattr(config, name) for name in ALIKE}
+    settings = pretraining_config(
+        plan.rows,
+        epochs=plan.epochs,
+        batch_size=min(steps_fitting(plan.rows), config.instances_per_pass),
+        augment=views_for(config.augment),
+        **alike,
+    )
+    inside = None if run is None else Run(run.pretraining)
+    if inside is None or not inside.pretrained.exists():
+        warn_of_time(plan, config)
+    with nullcontext() if run is None else run.locked():
+        if run is not None:
+            resolved = {"device": str(device_for(config.device)), "torch": torch.__version__}
+            begin(run, asdict(config), describe(method), resolved, {})
+        pretrain(net, train, config=settings, run=inside, on_epoch=on_epoch, progress=progress)
+
+
+def warn_of_time(plan: Pretraining, config: TrainConfig) -> None:
+    """Warn of pre-training that takes long on the CPU."""
+    if device_for(config.device).type == "cpu" and plan.rows * plan.epochs > LONG:
+        log.warning("Pre-training of %s takes long on the CPU, and a GPU is much faster.", plan)
+
+
+def file_of(path: str | PathLike[str]) -> Path:
+    """Return the file of what was pre-trained, in the folder of a run or as it is given.
+
+    Raises
+    ------
+    RunError
+        If there is none.
+    """
+    given = Path(path).expanduser()
+    if not given.is_dir():
+        return given
+    run = Run(given)
+    inside = Run(run.pretraining)
+    for found in (run.pretrained, inside.pretrained):
+        if found.exists():
+            return found
+    begun = inside if inside.config.exists() else run
+    total, unit = planned(begun.settings())
+    raise RunError(
+        f"{given} has nothing that is pre-trained: {len(begun.records())} of "
+        f"{count(total, unit)} are done in {begun.folder}.",
+        "Pass the folder of a finished run of apportion pretrain, or its file "
+        f"{run.pretrained.name}.",
+    )
+
+
+def net_as_before(path: str | PathLike[str]) -> dict[str, str]:
+    """Return the name of the net that was pre-trained, and how it begins, as far as is known."""
+    recipe = read_header(file_of(path), KIND).get("recipe")
+    known = recipe if isinstance(recipe, dict) else {}
+    return {name: known[name] for name in ("net", "stem") if isinstance(known.get(name), str)}
+
+
+def load_as_planned(
+    net: nn.Module, path: str | PathLike[str], plan: Plan, before: Mapping[str, str]
+) -> Plan:
+    """Load what was pre-trained; return the plan with what it says of that.
+
+    Parameters
+    ----------
+    before : mapping
+        What was taken over from `net_as_before`, and not given.
+    """
+    rows = load_pretrained(net, file_of(path))
+    told = planned_pretraining("images", rows, None, path)
+    lines = {name: Choice(value, "as it was pre-trained") for name, value in before.items()}
+    lines["pretraining"] = Choice(None, f"{told.reason}, of {count(rows, 'row')}")
+    return replace(plan, **lines)
+
+
+def check_pretrain(value: Any) -> Pretrain:
+    """Check what says whether a net is pre-trained, or where that is kept."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str | PathLike) and str(value):
+        return value
+    raise ConfigError(
+        f"pretrain is {value!r:.60}.",
+        "Pass True, False, or the folder of a run of apportion pretrain.",
+    )
