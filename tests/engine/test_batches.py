@@ -27,7 +27,7 @@ from apportion.metrics import bag_means
 from apportion.testing import Training, same, toy_bags, toy_net
 
 CPU = torch.device("cpu")
-UNITS: list[Any] = ["instances", "bags"]
+UNITS: list[Any] = ["instances", "rows", "bags"]
 SIZES = st.lists(st.integers(1, 30), min_size=1, max_size=25)
 LIMITS = st.integers(1, 40)
 SEEDS = st.integers(0, 2**63 - 1)
@@ -79,6 +79,26 @@ def test_an_epoch_uses_every_instance_exactly_once(unit, sizes, batch_size, seed
         steps = positions(steps_of(bags_of(sizes), unit, epoch, **options))
         assert sorted(itertools.chain(*steps)) == list(range(sum(sizes)))
         assert all(len(step) > 1 for step in steps) or sum(sizes) == 1
+
+
+@pytest.mark.parametrize("most", [2, 3, 100])
+@given(sizes=SIZES, n=st.integers(1, 60), batch_size=LIMITS, seed=st.integers(0, 9))
+@settings(max_examples=40, deadline=None)
+def test_steps_of_rows_take_every_row_of_a_bag_exactly_once(most, sizes, n, batch_size, seed):
+    """Rows may stand in several bags, and some in none: those are never read."""
+    rng = np.random.default_rng(seed)
+    members = [rng.permutation(n)[:size] for size in sizes]
+    bags = Bags.from_members(np.arange(10.0, 10 + n), members, [[0.5, 0.5]] * len(sizes))
+    instances, config = on_cpu(bags), TrainConfig(batch_size=batch_size, instances_per_pass=most)
+    rows: list[float] = []
+    for step in instances.steps("rows", config, 1):
+        assert step.unit == "rows"
+        assert (step.proportions, step.bag, step.weight) == (None, None, None)
+        assert (step.x is None) == (len(step.position) > most)
+        for piece, (x,) in instances.pieces(step, most):
+            assert instances.distinct[step.position[piece].numpy()].tolist() == (x - 10).tolist()
+            rows += (x - 10).tolist()
+    assert sorted(rows) == sorted(set(np.concatenate(members).tolist()))
 
 
 @given(st.integers(1, 300), LIMITS)
@@ -182,7 +202,8 @@ def test_a_step_of_one_pass_has_its_rows_and_a_larger_one_has_none(
         if len(step.position) > most:
             assert step.x is None
         else:
-            rows = bags.index[step.position.numpy()]
+            of = np.unique(bags.index) if unit == "rows" else bags.index
+            rows = of[step.position.numpy()]
             assert step.x is not None
             assert [part.dtype for part in step.x] == [torch.int64, torch.float32]
             assert step.x[0].tolist() == bags.x[0][rows].tolist()

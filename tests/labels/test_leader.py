@@ -185,7 +185,9 @@ def test_the_totals_begin_with_the_weight_times_the_unlikelihood_of_first_confid
 
 @pytest.mark.parametrize("shape", [(21,), (21, 2), (20, 3), (21, 3, 1)])
 def test_first_confidences_of_another_shape_are_refused(shape):
-    with pytest.raises(ConfigError, match=r"first must be integers \(N,\), or confidences of shape"):
+    with pytest.raises(
+        ConfigError, match=r"first must be integers \(N,\), or confidences of shape"
+    ):
         Leader(SMALL, eta=1, first=np.zeros(shape))
 
 
@@ -217,11 +219,11 @@ def test_a_memory_in_between_decides_by_the_sum_in_which_each_epoch_counts_half_
     for t in range(first != "decide", 6):
         confidence = confidence_of(TINY, 10 * seed + t)
         losses.append(form(confidence.astype(np.float64), leader.labels))
-        total = sum(0.5 ** (len(losses) - 1 - k) * loss for k, loss in enumerate(losses))
+        total: Any = sum(0.5 ** (len(losses) - 1 - k) * loss for k, loss in enumerate(losses))
         leader.decide(confidence)
         wanted = best_labels(total + 0.3 * noise_of(14, seed=seed, epoch=t), TINY)
         assert leader.labels.tolist() == wanted
-        np.testing.assert_allclose(leader.remembered, total, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(leader.state()["remembered"], total, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("memory", [1, 0])
@@ -625,7 +627,10 @@ def test_an_eta_that_makes_no_sense_is_refused(eta):
 @pytest.mark.parametrize(
     ("option", "says"),
     [
-        ({"unlikelihood": "simple"}, "unlikelihood must be 'relative', 'plain' or 'log'; got 'simple'"),
+        (
+            {"unlikelihood": "simple"},
+            "unlikelihood must be 'relative', 'plain' or 'log'; got 'simple'",
+        ),
         (
             {"first": "zeros"},
             "first must be 'random', 'decide', 'linear', 'mean-map', 'ridge' or an array",

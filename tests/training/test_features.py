@@ -157,6 +157,25 @@ def test_first_labels_are_those_that_the_features_of_the_untrained_net_lead_to(m
     assert history["label_accuracy"][0] > random["label_accuracy"][0] + 0.2
 
 
+def test_of_the_log_unlikelihood_the_first_labels_are_confidences():
+    """Those of the linear model of the features; their likeliest labels are nearly the others."""
+    about: Any = {"seed": 0, "most": 64, "resumed": False}
+    net, instances = own_net(), placed(BAGS)
+    own = bags_of(found_by(net, BAGS), instances)
+    wanted = fit_features(own, seed=0)
+    method = FPL(first="mean-map", unlikelihood="log", memory=0.5)
+    found: Any = module.with_first_labels(method, net, instances, **about)
+    assert found.first.dtype == np.float32
+    np.testing.assert_allclose(found.first, wanted.linear.confidence(own.x, own.index), atol=1e-5)
+    assert (found.first_weight, found.memory) == (module.FIRST_WEIGHT, 0.5)
+    state = found.start(BAGS, epochs=3, device=CPU, seed=0, threads=1)
+    assert (state.leader.labels == wanted.labels).mean() > 0.9
+    log = -np.log(np.clip(found.first, np.exp(-12), 1))
+    np.testing.assert_allclose(state.leader.total, module.FIRST_WEIGHT * log, rtol=1e-4, atol=1e-5)
+    resumed: Any = module.with_first_labels(method, net, instances, **{**about, "resumed": True})
+    assert (resumed.first, resumed.first_weight) == ("random", module.FIRST_WEIGHT)
+
+
 def test_the_weight_of_first_labels_is_the_callers_if_given():
     about: Any = {"seed": 0, "most": 64, "resumed": False}
     for given in (0, 7.5):

@@ -511,7 +511,7 @@ def test_images_are_cropped_and_flipped_as_stored():
     [
         ("fpll", "Did you mean 'fpl'?"),
         ("proportion_loss", "Did you mean 'proportion-loss'?"),
-        ("zzz", "Known: fpl, fpl-plain, greedy, naive, proportion-loss, pi-model, llp-vat, count-"),
+        ("zzz", "Known: fpl, fpl-plain, greedy, naive, strong, proportion-loss, pi-model, llp-vat"),
     ],
 )
 def test_an_unknown_method_is_refused_with_a_suggestion(method, hint):
@@ -557,5 +557,6 @@ def test_a_method_that_gives_no_loss_is_told_so():
 
     problem, _ = refusal(ConfigError, network(), TRAIN, method=NothingMethod())
     assert "Nothing returns no loss" in problem
-    with pytest.raises(ConfigError, match="NothingMethod must be 'instances' or 'bags'; got 'bag'"):
+    units = "'instances', 'rows' or 'bags'"
+    with pytest.raises(ConfigError, match=f"NothingMethod must be {units}; got 'bag'"):
         fit(network(), TRAIN, method=NothingMethod(unit="bag"), config=CONFIG)

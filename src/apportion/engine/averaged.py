@@ -1,8 +1,9 @@
 r"""The average of a net's weights along its training: another net, which decides and is kept.
 
-After every step each weight w of it becomes :math:`d\, w + (1 - d)\, v`, where v is that of the net
-and d the decay: about the last 1 / (1 − d) steps count. Running statistics are those of the net. The
-average of labels that come and go in the course of training is what such a net has learned.
+After every step each weight w of it becomes :math:`d\, w + (1 - d)\, v`, where v is that of the
+net and d the decay: about the last 1 / (1 − d) steps count. Running statistics are those of the
+net. The average of labels that come and go in the course of training is what such a net has
+learned.
 
 Reference: A. Tarvainen, H. Valpola, "Mean teachers are better role models", NeurIPS 2017.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 import copy
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 __all__ = ["AveragedNet"]
 
@@ -38,7 +39,8 @@ class AveragedNet:
     @torch.no_grad()
     def follow(self) -> None:
         """Go a part of the way towards the net."""
-        own, theirs = [*self.net.parameters()], [*self.followed.parameters()]
+        own: list[Tensor] = [*self.net.parameters()]
+        theirs: list[Tensor] = [*self.followed.parameters()]
         torch._foreach_lerp_(own, theirs, 1 - self.decay)
         for buffer, like in zip(self.net.buffers(), self.followed.buffers(), strict=True):
             buffer.copy_(like)

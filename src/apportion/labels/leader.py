@@ -230,7 +230,8 @@ class Leader:
         likely labels by the linear model of that name (`apportion.labels.linear`), fitted to the
         rows of `bags`, which must be those of a table; labels of the caller are positions in
         `Bags.classes`, in the order of `Bags.index`, and meet the counts; of the caller's
-        confidences (floats, one row per instance) the most likely labels under the counts are taken.
+        confidences (floats, one row per instance) the most likely labels under the counts are
+        taken.
     first_weight : float
         How many epochs the first labels count as, as if a learner had been sure of them in each, or
         had had those confidences. By default none: Eq. 2 holds against a label that a learner is
@@ -440,7 +441,9 @@ class Leader:
         most = self.greatest * (float(state["decisions"]) + self.first_weight)
         shares = {"total": 1, "remembered": 1, "played": len(self.labels)}
         for name, share in shares.items():
-            if name in state and np.abs(state[name]).max(initial=0) > most * share * 1.001:  # rounding
+            if (
+                name in state and np.abs(state[name]).max(initial=0) > most * share * 1.001
+            ):  # rounding
                 raise RunError(
                     f"{name} in the state of the labels must be at most {most * share:g} after "
                     f"{state['decisions']} decisions.",

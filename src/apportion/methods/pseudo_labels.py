@@ -4,8 +4,8 @@ The network trains on labels that `apportion.labels.leader.Leader` decides anew 
 its module has the equations. Here labels are kept on the device, where steps read them.
 
 Rows may stand in several bags. In the paper every instance is trained on with its own label. With
-``rows=True`` a step takes distinct rows, each once per epoch, and the target of a row is the mean of
-the labels that it has in its bags: a vote. With smoothing s a target q becomes
+``rows=True`` a step takes distinct rows, each once per epoch, and the target of a row is the mean
+of the labels that it has in its bags: a vote. With smoothing s a target q becomes
 :math:`(1 - s) q + s / C`, and with mixup two instances become one,
 
 .. math:: x = \lambda x_i + (1 - \lambda) x_j, \quad q = \lambda q_i + (1 - \lambda) q_j,
@@ -158,7 +158,9 @@ class SoftLabels(PseudoLabels):
         super().__init__(leader, device)
         self.smoothing, self.mixup = method.smoothing, method.mixup
         index, n = leader.bags.index, leader.bags.n_instances
-        rows, place = np.unique(index, return_inverse=True) if method.rows else (index, np.arange(n))
+        rows, place = (
+            np.unique(index, return_inverse=True) if method.rows else (index, np.arange(n))
+        )
         self.place = torch.from_numpy(place).to(device)  # (N,) of the target of each instance
         votes = torch.from_numpy(np.bincount(place, minlength=len(rows))).to(device)
         self.votes = votes[:, None].float()
@@ -179,7 +181,7 @@ class SoftLabels(PseudoLabels):
                 "Pass images, signals or columns as one array of float32 or uint8, or leave "
                 "mixup out.",
             )
-        share = torch.rand(len(first), device=first.device)
+        share = 0.5 + 0.5 * torch.rand(len(first), device=first.device)
         wide = first if first.is_floating_point() else first.float()
         mixed = _with_next(wide, share.to(wide.dtype))
         return batch._replace(x=(mixed,), target=_with_next(target, share))

@@ -65,7 +65,7 @@ class Views(Supervision):
         self.temperature = temperature
 
     def instance_loss(self, net: nn.Module, batch: Batch, logits: Tensor) -> Tensor:
-        """Return the mean contrast of projections, the first views of all rows before the second."""
+        """Return the mean contrast of projections: first views of all rows, then second ones."""
         return contrast(logits, self.temperature)
 
 

@@ -107,7 +107,9 @@ def last_layer(net: nn.Module, instances: Instances) -> nn.Linear:
 def penultimate(net: nn.Module, instances: Instances) -> Iterator[Features]:
     """Yield a function that passes a batch through a net, and returns what its last layer gets."""
     kept: list[Tensor] = []
-    hook = last_layer(net, instances).register_forward_pre_hook(lambda _, given: kept.append(given[0]))
+    hook = last_layer(net, instances).register_forward_pre_hook(
+        lambda _, given: kept.append(given[0])
+    )
 
     def features(*x: Tensor) -> Tensor:
         kept.clear()

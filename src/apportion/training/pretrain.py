@@ -26,6 +26,7 @@ from apportion.bags.bags import Bags
 from apportion.config import TrainConfig
 from apportion.engine.batches import Instances, Shelf, place
 from apportion.engine.device import device_for
+from apportion.engine.items import taken_by_name
 from apportion.errors import ConfigError, DataError, RunError, count
 from apportion.methods.simclr import SimCLR
 from apportion.model.model import describe_parts
@@ -101,7 +102,9 @@ def pretrain(
     run = run if run is None or isinstance(run, Run) else Run(run)
     device, shelf = device_for(config.device), Shelf()
     move_to(device, net)
-    (instances, *_) = place((carrier, None, None), device, shelf=shelf)
+    memory = config.device_memory_gib
+    limit = None if memory is None else int(memory * 2**30)
+    (instances, *_) = place((carrier, None, None), device, limit=limit, shelf=shelf)
     with (
         _projecting(net, instances, config.seed) as head,
         progress_bars([config.epochs], progress) as (show,),
@@ -197,7 +200,13 @@ def _check(config: TrainConfig) -> None:
 @contextmanager
 def _projecting(net: nn.Module, instances: Instances, seed: int) -> Iterator[str]:
     """Put a projector in the place of the last layer meanwhile; yield the name of that place."""
-    layer = last_layer(net, instances)
+    with taken_by_name(net, instances.feed.names):
+        layer = last_layer(net, instances)
+    if layer is net:
+        raise ConfigError(
+            f"{type(net).__name__} is a last layer: there is nothing before it to pre-train.",
+            "Pass a net of several layers, or leave pre-training out.",
+        )
     name = next(name for name, module in net.named_modules() if module is layer)
     owner, _, own = name.rpartition(".")
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):

@@ -122,7 +122,9 @@ class Session:
             ending.enter_context(taken_by_name(self.net, self.on_train.feed.names))
             for instances in (self.on_train, *(on for _, on, _ in self.held_out)):
                 ending.callback(instances.feed.close)
-            check_batch("training", self.net, self.on_train, self._augmented, classifies=self.classifies)
+            check_batch(
+                "training", self.net, self.on_train, self._augmented, classifies=self.classifies
+            )
             for name, instances, _ in self.held_out:
                 check_batch(HELD_OUT[name], self.net, instances)
             self.ending = ending.pop_all()

@@ -1,0 +1,79 @@
+"""What a net knows before it is trained: where that is found, and what is the same before it."""
+
+import numpy as np
+import pytest
+
+from apportion import Bags, Run, TrainConfig, build_net
+from apportion.errors import RunError
+from apportion.methods.registry import METHODS
+from apportion.plan import Choice, Pretraining, make_plan
+from apportion.training.pretrain import pretrain, pretraining_config
+from apportion.training.pretrained import (
+    file_of,
+    load_as_planned,
+    net_as_before,
+    pretrain_as_planned,
+)
+
+
+def images(n=32):
+    x = np.random.default_rng(0).integers(256, size=(n, 1, 8, 8), dtype=np.uint8)
+    return Bags.from_rows(x, np.arange(n) // 8, truth=np.arange(n) % 2)
+
+
+def as_planned(net, bags, run=None, **options):
+    config = TrainConfig.preset("strong", device="cpu", threads=1, **options)
+    plan = Pretraining(2, bags.n_instances)
+    pretrain_as_planned(net, bags, plan, config=config, method=METHODS["strong"], run=run)
+
+
+def test_how_a_machine_computes_is_the_same_before_training(quick, tmp_path):
+    run = Run(tmp_path)
+    bags = images()
+    as_planned(build_net("resnet18", bags), bags, run, instances_per_pass=16, seed=3)
+    found = Run(run.pretraining).settings()["train"]
+    assert (found["batch_size"], found["instances_per_pass"], found["seed"]) == (16, 16, 3)
+    assert (found["device"], found["threads"], found["epochs"]) == ("cpu", 1, 2)
+    assert run.settings()["method"]["unlikelihood"] == "log"
+    assert run.settings()["train"]["epochs"] == 150
+    assert not run.model.exists()
+
+
+def test_nothing_is_done_where_a_checkpoint_has_the_weights(quick, tmp_path):
+    run, bags = Run(tmp_path), images()
+    run.checkpoint.touch()
+    net = build_net("resnet18", bags)
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    as_planned(net, bags, run)
+    assert all(value.equal(before[name]) for name, value in net.state_dict().items())
+    assert not run.pretraining.exists()
+
+
+def test_a_plan_tells_of_what_was_read(quick, tmp_path):
+    bags = images()
+    net = build_net("resnet18", bags, stem="cifar")
+    config = pretraining_config(32, epochs=1, device="cpu", threads=1)
+    pretrain(net, bags, config=config, run=tmp_path)
+    assert net_as_before(tmp_path) == {"net": "resnet18", "stem": "cifar"}
+    plan = make_plan(bags, validation=Choice(0.0, ""), pretrain=tmp_path, net="resnet18")
+    found = load_as_planned(
+        build_net("resnet18", bags, stem="cifar"), tmp_path, plan, {"stem": "cifar"}
+    )
+    assert str(found.stem) == "cifar (as it was pre-trained)"
+    assert str(found.pretraining) == f"loaded from {tmp_path.name}, of 32 rows"
+    assert str(found.net) == "resnet18 (given)"
+
+
+def test_what_was_pretrained_is_found_in_folders_and_as_a_file(tmp_path):
+    run = Run(tmp_path / "a")
+    inside = Run(run.pretraining)
+    inside.folder.mkdir(parents=True)
+    inside.config.write_text('format = 4\n[train]\nepochs = 9\n[method]\nname = "SimCLR"\n')
+    with pytest.raises(RunError, match=r"0 of 9 epochs are done in .*pretraining"):
+        file_of(run.folder)
+    inside.pretrained.touch()
+    for path in (run.folder, inside.folder, inside.pretrained, str(run.folder)):
+        assert file_of(path) == inside.pretrained
+    with pytest.raises(RunError, match="nowhere does not exist") as refused:
+        file_of(tmp_path / "nowhere")
+    assert "Pass the folder of a finished run of apportion pretrain" in str(refused.value)
