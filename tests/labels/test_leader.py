@@ -180,7 +180,9 @@ def test_the_totals_begin_with_the_weight_times_the_unlikelihood_of_first_confid
     latest = form(confidence.astype(np.float64), leader.labels)
     leader.decide(confidence)
     np.testing.assert_allclose(leader.total, began + latest, rtol=1e-6, atol=1e-6)
-    assert leader.labels.tolist() == best_labels(memory * began + latest, TINY)
+    left = {1: 1, 0.5: 0.6, 0: 0}[memory]  # (0.5 · 3.5 − 1) / (0.5 · 2.5) at epoch 1 + 2.5
+    began = began * (0.5 if memory == 0.5 else 1)  # counts as 1.25 epochs, half of 2.5
+    assert leader.labels.tolist() == best_labels(left * began + latest, TINY)
 
 
 @pytest.mark.parametrize("shape", [(21,), (21, 2), (20, 3), (21, 3, 1)])
@@ -205,21 +207,26 @@ def test_first_confidences_that_are_no_probabilities_are_refused(value):
 @pytest.mark.parametrize("name", ["relative", "plain", "log"])
 @pytest.mark.parametrize("first", ["random", "decide", "confidences"])
 @pytest.mark.parametrize("seed", [0, 1])
-def test_a_memory_in_between_decides_by_the_sum_in_which_each_epoch_counts_half_the_next(
-    name, first, seed
-):
-    """Literally: the sum over τ of 0.5^(t - τ) L[τ], and η Z, by trying all labels."""
+def test_a_memory_in_between_decides_by_a_mean_over_a_share_of_the_epochs(name, first, seed):
+    """Literally: n times a mean that L[t] enters with weight 1 / n, and η Z, by trying all labels.
+
+    n is half of the epochs so far, but at least one.
+    """
     form, sure = module.UNLIKELIHOODS[name], confidence_of(TINY, 99)
     given_: Any = sure if first == "confidences" else first
     options: dict[str, Any] = {"first_weight": 4} if first == "confidences" else {}
     leader = Leader(
         TINY, eta=0.3, unlikelihood=name, memory=0.5, first=given_, seed=seed, **options
     )
-    losses = [4 * form(sure.astype(np.float64), leader.labels)] if options else []
+    mean = form(sure.astype(np.float64), leader.labels) if options else np.zeros((14, 3))
+    epochs = 4 if options else 0
     for t in range(first != "decide", 6):
         confidence = confidence_of(TINY, 10 * seed + t)
-        losses.append(form(confidence.astype(np.float64), leader.labels))
-        total: Any = sum(0.5 ** (len(losses) - 1 - k) * loss for k, loss in enumerate(losses))
+        latest = form(confidence.astype(np.float64), leader.labels)
+        epochs += 1
+        n = max(1, 0.5 * epochs)
+        mean = (1 - 1 / n) * mean + latest / n
+        total = n * mean
         leader.decide(confidence)
         wanted = best_labels(total + 0.3 * noise_of(14, seed=seed, epoch=t), TINY)
         assert leader.labels.tolist() == wanted

@@ -16,10 +16,14 @@ and each bag's next labels are those of least *perturbed* total that meet its co
 
 The ablations are settings: ``unlikelihood="plain"`` is Eq. 8, :math:`1 - \mathrm{conf}(x_j, c)` for
 all c; ``eta=0`` is the paper's Greedy; ``eta=0, memory=0`` is its Naive, which decides by
-:math:`L[t]` alone. A memory m in between forgets: epoch τ counts :math:`m^{t - \tau}` in the sum of
-Eq. 5. ``unlikelihood="log"`` is :math:`-\log \mathrm{conf}(x_j, c)`, at most 12, of which a sum is
-that of independent evidence: with a memory of one half it is how a learner whose first labels are
-good decides best (docs/images.md).
+:math:`L[t]` alone. A memory m in between forgets: about the last :math:`m t` epochs count, by
+
+.. math:: S[t] = \frac{m t - 1}{m t - m}\, S[t - 1] + L[t],
+
+where the factor, 0 if it is negative, is 1 at m = 1. Labels that depend on a few epochs follow the
+learner soon while it learns fast; later they must not, or what it learns from them drifts away
+with them. ``unlikelihood="log"`` is :math:`-\log \mathrm{conf}(x_j, c)`, at most 12, so that a sum
+is one of independent evidence: for learners whose first labels are good.
 
 The *regret* (Eqs. 3–4) of the labels played in epochs 1 to t is what they cost above the best fixed
 labels in hindsight, which are one more assignment, of the summed unlikelihoods:
@@ -129,6 +133,21 @@ UNLIKELIHOODS = {
 GREATEST = {"relative": LARGEST, "plain": LARGEST, "log": DEAREST}  # that one of them may be
 
 
+def share_left(memory: float, epoch: float) -> float:
+    """Return how much of the sum over earlier epochs is left when an epoch is added to it.
+
+    Examples
+    --------
+    >>> [round(share_left(0.25, epoch), 3) for epoch in (1, 4, 10, 100)]
+    [0.0, 0.0, 0.667, 0.97]
+    >>> share_left(1, 7), share_left(0, 7)
+    (1.0, 0.0)
+    """
+    if memory == 1:
+        return 1.0
+    return max(0.0, (memory * epoch - 1) / (memory * (epoch - 1))) if memory and epoch > 1 else 0.0
+
+
 def _places(labels: Ints, matrix: Floats) -> Ints:
     """Return the place of each row's label in a flat (n, C) matrix: faster than two indices."""
     return np.arange(0, matrix.size, matrix.shape[1]) + labels
@@ -221,8 +240,8 @@ class Leader:
     unlikelihood : "relative", "plain" or "log"
         Eq. 2, Eq. 8, or −log conf.
     memory : float
-        How much of the sum over earlier epochs is left after another one: 1 is the paper's sum over
-        all epochs, 0 the last epoch alone.
+        The share of the epochs so far that counts: 1 is the paper's sum over all of them, 0 the
+        last epoch alone.
     first : "random", "decide", "linear", "mean-map", "ridge", labels (N,), or confidences (N, C)
         The labels before the first decision. "random" is a random permutation of each bag's counts;
         "decide" is the same, to be replaced before any training by a decision from the untrained
@@ -302,7 +321,10 @@ class Leader:
                 self.total.reshape(-1)[_places(self.labels, self.total)] = 1
             self.total[:] = self.unlikelihood(self.total if sure is None else sure, self.labels)
             self.total *= np.float32(self.first_weight)
-        self.remembered = self.total.copy() if 0 < self.memory < 1 else None  # what decides
+        self.remembered = None  # what decides, unless it is the total or the last epoch
+        if 0 < self.memory < 1:
+            kept = max(1.0, self.memory * self.first_weight) / max(1.0, self.first_weight)
+            self.remembered = self.total * np.float32(kept)
         self.played = 0.0  # Σ of the unlikelihood of the labels played
         self.decisions = 0
         self.prices: NDArray[np.float64] | None = None  # where the next decision starts
@@ -355,6 +377,7 @@ class Leader:
     def _perturbed_totals(self, confidence: Floats) -> Floats:
         """Add an epoch's unlikelihood to the totals, and return what decides the next labels."""
         (n, n_classes), begin = self.total.shape, self.first_position
+        left = share_left(self.memory, self.decisions + 1 + self.first_weight)
         perturbed = np.empty_like(self.total)
         added: list[Future[float]] = []  # what threads have to do first
 
@@ -367,7 +390,7 @@ class Leader:
                 perturbed[rows] = total if self.memory else latest
             else:
                 remembered = self.remembered[rows]
-                remembered *= np.float32(self.memory)
+                remembered *= np.float32(left)
                 remembered += latest
                 perturbed[rows] = remembered
             return float(latest.take(_places(labels, latest)).sum(dtype=np.float64))

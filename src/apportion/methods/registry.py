@@ -30,7 +30,7 @@ METHODS: dict[str, Method] = {
     "strong": FPL(
         eta=0,
         unlikelihood="log",
-        memory=0.5,
+        memory=0.2,
         first="mean-map",
         first_weight=10,
         rows=True,
