@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apportion.config import PRESETS, TrainConfig
+from apportion.config import FOR_TRAINING, PRESETS, TrainConfig
 
 # --------------------------------------------------------------------------------------- refusals
 from apportion.errors import ConfigError
@@ -134,8 +134,9 @@ def test_an_unknown_preset_is_answered_by_the_presets():
     with pytest.raises(ConfigError) as refused:
         TrainConfig.preset("papper")
     assert "there is no preset 'papper'" in str(refused.value)
-    for name in PRESETS:
+    for name in FOR_TRAINING:
         assert name in str(refused.value)
+    assert "pretrain" not in str(refused.value)
 
 
 def test_values_from_a_file_are_checked_as_well():
@@ -168,6 +169,8 @@ TRIED: dict[str, st.SearchStrategy[Any]] = {
     "clip_norm": st.none() | st.integers(1, 100) | st.floats(1e-6, 1e6),
     "schedule": st.sampled_from(["constant", "cosine"]),
     "warmup": st.floats(0, 0.999),
+    "average": st.floats(0, 0.999),
+    "select": st.sampled_from(["least", "last"]),
     "patience": st.none() | st.integers(1, 100),
     "augment": st.lists(st.sampled_from(["crop", "flip", "noise"])).map(tuple),
     "seed": st.integers(0, 2**63 - 1),

@@ -3,8 +3,8 @@
 An option is declared once: its field has the default and the rule that it must meet, and the
 docstring the help text, which the command line shows as well. The presets are `default`; `paper`,
 which is what Matsuo et al. did: 400 epochs of Adam at a constant 3e-4, 512 instances per step for
-pseudo labels and four bags per step for proportion losses; `strong`, the most that images allow, with
-the method of that name; and `pretrain`, by which a net learns features of images alone before it.
+pseudo labels and four bags per step for proportion losses; `strong`, the most that images allow,
+with the method of that name; and `pretrain`, by which a net learns features without labels first.
 """
 
 from __future__ import annotations
@@ -123,6 +123,10 @@ class TrainConfig:
     average : float
         The decay of averaged weights, for example 0.99: after every step they keep this share, and
         take the rest from the net. They then decide labels, are validated, and are what is kept.
+    select : "least" or "last"
+        Which epoch is selected, if there are validation bags: that of the least validation error;
+        or the last one, unless its error is larger than the least beyond chance (by two standard
+        errors of the difference per bag). Where the learning rate falls to 0 that is steadier.
     patience : int, optional
         Stop when the validation error has not improved for this many epochs.
     augment : tuple of str
@@ -171,6 +175,7 @@ class TrainConfig:
     warmup: float = option(0.0, _number("a share from 0 to below 1", 0, 1))
     clip_norm: float | None = option(None, _or_none(_number("a number above 0", 1e-300, math.inf)))
     average: float = option(0.0, _number("a number from 0 to below 1", 0, 1))
+    select: Literal["least", "last"] = option("least", _one_of("least", "last"))
     patience: int | None = option(None, _or_none(ONE_OR_MORE))
     augment: tuple[str, ...] = option((), Rule("a tuple of names, for example ('flip',)", _texts))
     seed: int = option(0, _integer(0, 2**63, " and below 2**63"))
@@ -261,6 +266,7 @@ PRESETS = {
         schedule="cosine",
         warmup=0.02,
         average=0.99,
+        select="last",
         augment=("strong",),
         step_mode="compiled",
         checkpoint_every=10,

@@ -160,7 +160,7 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     known = list(known)
     close = difflib.get_close_matches(name, known[:1000], n=1)
     meant = f"Did you mean {close[0]!r}? " if close else ""
-    return f"{meant}Known: {listing(known, most=20)}."
+    return f"{meant}Known: {listing(known, most=24)}."
 
 
 def count(n: int, noun: str) -> str:

@@ -20,7 +20,7 @@ from apportion.engine.step import Mode, Stepper
 from apportion.errors import RunError
 from apportion.methods.base import Supervision
 from apportion.methods.registry import method_named
-from apportion.metrics import accuracy, proportion_error
+from apportion.metrics import accuracy, proportion_error, total_variation
 from apportion.model.model import Model, describe_parts
 from apportion.nets.augment import augmented
 from apportion.nets.build import move_to
@@ -282,13 +282,32 @@ class Session:
             parameter.grad = None  # they are in the memory of the graphs
         self.last = _copy(self.kept)
         self.selected = self.selected or self.last
+        self.history.ended = self.ended_by()
+        if self.config.select == "last" and self._is_last_as_good():
+            last = self.history.records[-1]
+            self.selected = self.last
+            self.history.best_epoch, self.history.best_error = last["epoch"], last["valid_error"]
         if self.supervision.labels is not None:
             self.history.labels = self.supervision.labels.cpu().numpy()
-        self.history.ended = self.ended_by()
         for net in dict.fromkeys((self.net, self.kept)):  # the evaluation is of the one kept
             net.load_state_dict(self.selected)
         self.net.eval()
         return self.history
+
+    def _is_last_as_good(self) -> bool:
+        """Tell whether validation bags leave it to chance that the last epoch is not the best."""
+        for name, instances, _ in self.held_out:
+            if name != "valid" or self.history.best_epoch == self.history.n_epochs:
+                continue
+            errors = []
+            for weights in (self.last, self.selected):
+                self.kept.load_state_dict(weights)
+                predicted = instances.bag_means(self._confidence(instances))
+                errors.append(total_variation(instances.proportions, predicted))
+            worse = errors[0] - errors[1]
+            chance = worse.std() / len(worse) ** 0.5 if len(worse) > 1 else 0.0
+            return bool(worse.mean() <= 2 * chance)
+        return False
 
     def evaluations(self) -> dict[str, Evaluation]:
         """Evaluate the model on each set of bags, and the columns of a table on one of them."""
