@@ -7,9 +7,10 @@
 The paper's bags of CIFAR-10 and SVHN (`--data` has the official files). One pre-training per
 dataset, on the images of the training bags of all sizes together, which no cell's seed changes; it
 is kept in a run folder, and continued there. A cell is a variant, a size of bags and a seed, such
-as ``strong:1024:0``; the variants are those of `VARIANTS`. Epochs are selected by the proportions of
-validation bags, and no label takes part in training or selection, but for "true-labels", which
-learns every training image's own: the limit. Each cell adds a line to benchmarks/beyond.jsonl, and
+as ``strong:1024:0``; the variants are those of `VARIANTS`, and "frozen", a linear layer on the
+features of the pre-trained net alone. Epochs are selected by the proportions of validation bags,
+and no label takes part in training or selection, but for "true-labels", which learns every training
+image's own: the limit. Each cell adds a line to benchmarks/beyond.jsonl, and
 is not repeated. `--render` makes the tables of docs/images.md from the lines alone.
 """
 
@@ -18,18 +19,18 @@ from __future__ import annotations
 import argparse
 import logging
 import time
-from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
 from apportion import Bags, Job, TrainConfig, build_net, fit_many
-from apportion.config import PRESETS
-from apportion.files import append_line
+from apportion.files import append_line, read_toml
 from apportion.methods.registry import METHODS
+from apportion.nets.normalized import Normalized
 from apportion.study.datasets.benchmarks import cifar10, svhn
 from apportion.study.paper_bags import paper as paper_bags
 from apportion.study.results import add_result, provenance, read_results
@@ -42,7 +43,7 @@ PAGE = ROOT / "docs" / "images.md"
 KEY = ("dataset", "variant", "bag_size", "seed", "epochs")
 SIZES = (64, 128, 256, 512, 1024, 2048, 4096)
 READERS = {"cifar10": cifar10, "svhn": svhn}
-STRONG = METHODS["strong"]
+STRONG: Any = METHODS["strong"]
 VARIANTS = {
     "strong": STRONG,
     "true-labels": STRONG,
@@ -87,7 +88,7 @@ class Problem:
         )
         return train, valid
 
-    def net(self, seed: int) -> nn.Module:
+    def net(self, seed: int) -> Normalized:
         """Build a net, with random weights."""
         bags, _ = self.bags(SIZES[0])
         mirror = "flip" in VIEWS[self.dataset][0]
@@ -104,7 +105,9 @@ def pretrained(problem: Problem, folder: Path, epochs: int, **changes) -> float:
     took = sum(sum(record["seconds"].values()) for record in history.records)
     here = time.perf_counter() - began
     print(f"pre-trained on {n:,} images: loss {history['loss'][-1]:.3f}, {took:.0f} s", flush=True)
-    print(f"   ({took / len(history.records):.3f} s an epoch; {here:.0f} s in this call)", flush=True)
+    print(
+        f"   ({took / len(history.records):.3f} s an epoch; {here:.0f} s in this call)", flush=True
+    )
     return took
 
 
@@ -113,13 +116,15 @@ def frozen(problem: Problem, folder: Path, size: int) -> dict:
     train, valid = problem.bags(size)
     net = problem.net(0)
     load_pretrained(net, folder)
-    net.network.fc = nn.Identity()
+    network: Any = net.network
+    network.fc = nn.Identity()
     began = time.perf_counter()
     found = fit_frozen(net, train, valid)
     seconds = time.perf_counter() - began
     record, right = found.history.records[-1], 0
     device = next(found.net.parameters()).device
-    x, truth = problem.test.x, problem.test.truth
+    x, truth = problem.test.parts[0], problem.test.truth
+    assert truth is not None
     with torch.no_grad():
         for first in range(0, len(x), 1000):
             logits = found.net(torch.from_numpy(x[first : first + 1000]).to(device))
@@ -192,7 +197,11 @@ def main() -> None:
     parser.add_argument("--render", action="store_true")
     options = parser.parse_args()
     if options.render:
-        render(read_results(RESULTS, KEY))
+        page = PAGE.read_text("utf-8")
+        head, _, rest = page.partition("<!-- beyond -->\n")
+        _, end, tail = rest.partition("\n<!-- end of beyond -->")
+        assert end, f"{PAGE} has lost its marks"
+        PAGE.write_text(f"{head}<!-- beyond -->\n{render(recorded())}{end}{tail}", "utf-8")
         return
     torch.backends.cudnn.benchmark = True  # shapes are always the same
     logging.getLogger("apportion").setLevel(logging.WARNING)
@@ -227,15 +236,13 @@ def main() -> None:
             record(frozen(problem, folder, size), {})
             continue
         whole_bags = variant in ("proportion-loss", "count-likelihood")
-        config = replace(
-            PRESETS["strong"],
+        config = TrainConfig.preset(
+            "strong",
             epochs=epochs,
             seed=seed,
             augment=VIEWS[dataset][1],
-            # a step of whole bags takes every instance: as many steps as the others, not more
             instances_per_pass=8192 if whole_bags else 4096,
-            **how,
-            **small,
+            **{**how, **small},
         )
         waiting.append((variant, size, seed, config, record))
     while waiting and time.perf_counter() < deadline:
@@ -246,9 +253,64 @@ def main() -> None:
         print(f"no time was left for {variant}:{size}:{seed}", flush=True)
 
 
-def render(lines) -> None:
-    """Put the tables into the page, between its marks."""
-    raise SystemExit("nothing to render yet")
+PAPER_TABLES = {"cifar10": "table1-cifar10", "svhn": "table2-svhn"}
+TITLES = {"cifar10": "CIFAR-10", "svhn": "SVHN"}
+SAID = {
+    "frozen": "linear layer on frozen features",
+    "strong": "`strong`",
+    "proportion-loss": "`proportion-loss`, same pre-training and preset",
+    "count-likelihood": "`count-likelihood`, same pre-training and preset",
+    "true-labels": "true labels, same pre-training and preset (the limit)",
+    "no-pretraining": "`strong` without pre-training",
+    "random-first-labels": "`strong` from random first labels",
+    "no-mixup": "`strong` without mixup",
+    "fpl": "`strong` with the paper's decisions (Eq. 2, sum, η)",
+}
+
+
+def recorded(path: Path = RESULTS) -> list[dict]:
+    return read_results(path, KEY)
+
+
+def render(lines: list[dict]) -> str:
+    """Make one table per dataset: accuracy in per cent by variant and size of bags."""
+    parts = []
+    for dataset, title in TITLES.items():
+        own = [line for line in lines if line["dataset"] == dataset]
+        if not own:
+            continue
+        sizes = sorted({line["bag_size"] for line in own})
+        toml = read_toml(ROOT / "papers" / "matsuo2023" / f"{PAPER_TABLES[dataset]}.toml")
+        theirs = dict(zip(toml["sizes"], toml["paper"]["fpl"], strict=True))
+        rows = [
+            [f"{title}, bags of", *map(str, sizes), "seconds"],
+            ["---"] * (len(sizes) + 2),
+            ["the paper's method, as published", *(f"{theirs[size]:.1f}" for size in sizes), ""],
+        ]
+        for variant, said in SAID.items():
+            ours = [line for line in own if line["variant"] == variant]
+            by_size = [[x["selected"] for x in ours if x["bag_size"] == size] for size in sizes]
+            if ours:
+                seconds = f"{np.median([line['seconds'] for line in ours]):.0f}"
+                rows.append([said, *map(_mean, by_size), seconds])
+        parts.append("\n".join("| " + " | ".join(row) + " |" for row in rows))
+    versions = {f"{x['hardware']}, torch {x['versions']['torch']}" for x in lines}
+    commits = " and ".join(sorted({f"`{x['commit'][:7]}`" for x in lines}))
+    pretrained = {(x["dataset"], x["pretraining"], x["pretraining_seconds"]) for x in lines}
+    told = "; ".join(
+        f"{TITLES[dataset]} {epochs} epochs in {seconds:.0f} s"
+        for dataset, epochs, seconds in sorted(pretrained)
+    )
+    return "\n\n".join(
+        [*parts, f"{'; '.join(sorted(versions))}, commit {commits}. Pre-training: {told}."]
+    )
+
+
+def _mean(accuracies: list[float]) -> str:
+    if not accuracies:
+        return "–"
+    spread = f" ± {np.std(accuracies, ddof=1):.1f}" if len(accuracies) > 1 else ""
+    return f"{np.mean(accuracies):.1f}{spread}"
 
 
 if __name__ == "__main__":
