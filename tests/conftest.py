@@ -21,3 +21,12 @@ def steps(monkeypatch):
     from tests.auto.tables import few_steps
 
     return lambda n: few_steps(n, monkeypatch.setattr)
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Make resnet18 a net of a few weights, and pre-training one of two epochs."""
+    from tests.nets.small_resnet import few_epochs, instead_of_resnet
+
+    instead_of_resnet(monkeypatch.setitem)
+    few_epochs(2, monkeypatch.setitem)

@@ -1,5 +1,7 @@
 """The plan: defaults follow from the bags, options win, and every choice has its reason."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -8,7 +10,11 @@ from apportion.bags.bags import Bags
 from apportion.config import PRESETS
 from apportion.errors import ConfigError
 from apportion.plan import (
+    ITEMS,
+    SPARSE,
     Choice,
+    Pretraining,
+    check_preset,
     default_method,
     held_out_share,
     kind_of_instances,
@@ -177,3 +183,86 @@ def test_the_method_follows_from_the_data_and_from_the_options(kind, given, meth
     chosen = default_method(kind, given)
     assert chosen.value == method
     assert words in chosen.reason
+
+
+# ------------------------------------------------------------------------- the preset "strong"
+
+
+def strong(n, side=32, **options):
+    given: dict[str, Any] = {
+        name: options.pop(name) for name in ("augment", "batch_size") if name in options
+    }
+    bags = bags_of(n, (3, side, side))
+    return make_plan(bags, validation=SHARE, options={"preset": "strong", **given}, **options)
+
+
+@pytest.mark.parametrize(
+    ("n", "epochs"), [(35_000, 500), (40_000, 500), (100_000, 200), (2_000_000, 20)]
+)
+def test_large_data_are_shown_in_fewer_epochs_of_pretraining(n, epochs):
+    plan = strong(n)
+    assert plan.pretraining.value == Pretraining(epochs, n)
+    assert str(plan.pretraining) == (
+        f"{epochs} epochs on {n:,} rows without labels (the preset 'strong')"
+    )
+    assert str(plan.method) == "fpl (the default: Follow the Perturbed Leader)"  # as make_plan has
+    assert str(default_method("images", ["preset"], "strong")) == "strong (the preset 'strong')"
+    assert "\npretraining" in str(plan)
+    assert plan.reasons()["pretraining"] == str(plan.pretraining)
+
+
+def test_rows_of_several_bags_are_counted_once():
+    x = np.zeros((10, 1, 8, 8), np.uint8)
+    bags = Bags.from_members(x, [[0, 1, 2], [2, 3, 4]], truth=np.arange(10) % 2)
+    plan: Any = make_plan(bags, validation=SHARE, options={"preset": "strong"})
+    assert plan.pretraining.value.rows == 5
+
+
+@pytest.mark.parametrize(("side", "stem"), [(8, "cifar"), (64, "cifar"), (65, "imagenet")])
+def test_small_images_are_not_halved_twice_at_once(side, stem):
+    plan = strong(1000, side)
+    assert plan.stem.value == stem
+    assert f"images of {side} × {side}" in plan.stem.reason
+    assert plan.net_options == {"stem": stem, "mirror": False}
+    given = strong(1000, side, net_options={"stem": "imagenet", "mirror": True})
+    assert (str(given.stem), str(given.mirror)) == ("imagenet (given)", "True (given)")
+
+
+@pytest.mark.parametrize(("augment", "mirror"), [(("flip", "strong"), True), (("crop",), False)])
+def test_mirror_images_are_predicted_from_where_training_has_them(augment, mirror):
+    assert strong(1000, augment=augment).mirror.value is mirror
+
+
+def test_other_nets_and_presets_have_no_options_of_resnets():
+    for plan in (
+        strong(1000, net="mlp"),
+        strong(1000, net="resnet18", is_own_net=True),
+        make_plan(bags_of(1000, (3, 8, 8)), validation=SHARE),
+    ):
+        assert plan.net_options == {}
+    assert make_plan(bags_of(1000), validation=SHARE).pretraining is None
+
+
+def test_few_images_make_several_steps():
+    assert str(strong(1_500).batch_size) == "128 (for 1,500 rows; the preset 'strong' has 512)"
+    assert strong(1_500).config({"preset": "strong"}).batch_size == 128
+    assert str(strong(5_000).batch_size) == "512 (the preset 'strong')"
+    assert str(strong(1_500, batch_size=512).batch_size) == "512 (given)"
+
+
+@pytest.mark.parametrize("kind", ["table", "signals", SPARSE, ITEMS])
+def test_the_preset_strong_is_for_images_alone(kind):
+    check_preset("paper", kind)
+    check_preset("strong", "images")
+    for refusing in (check_preset, lambda name, of: default_method(of, ["preset"], name)):
+        with pytest.raises(ConfigError, match="is for images alone") as refused:
+            refusing("strong", kind)
+        assert "Leave the preset out" in str(refused.value)
+
+
+def test_the_preset_of_pretraining_is_not_one_for_training():
+    with pytest.raises(ConfigError, match="is for pre-training without labels") as refused:
+        make_plan(bags_of(8, (3, 8, 8)), validation=SHARE, options={"preset": "pretrain"})
+    assert "preset='strong'" in str(refused.value)
+    with pytest.raises(ConfigError, match=r"Known: default, paper, strong\.$"):
+        make_plan(bags_of(8), validation=SHARE, options={"preset": "pretrian"})

@@ -7,9 +7,11 @@ option that is given always wins. Print a plan to read it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from numbers import Real
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,35 +19,48 @@ import numpy as np
 from apportion.bags.bags import Bags
 from apportion.bags.items import Items
 from apportion.bags.sparse import is_sparse, rows_at_once
-from apportion.config import TrainConfig
-from apportion.errors import count, must_be
+from apportion.config import FOR_TRAINING, PRESETS, TrainConfig
+from apportion.errors import ConfigError, Option, count, must_be, suggestion
 from apportion.threads import available_cores, idle_cores, threads_worth
 
 __all__ = [
     "AUTO",
     "METHOD",
     "SPARSE",
+    "STRONG",
     "Choice",
     "Choices",
     "Plan",
+    "Pretrain",
+    "Pretraining",
+    "check_preset",
+    "check_pretrain",
     "check_share",
     "default_method",
     "held_out_share",
+    "is_path",
     "kind_of_instances",
     "kind_of_rows",
     "make_plan",
+    "planned_pretraining",
+    "planned_stem",
     "preset_options",
     "share_reported",
+    "steps_fitting",
     "threads_for",
     "threads_of_steps",
+    "views_for",
 ]
 
 SHARE = 0.1  # of the bags, to select the epoch by
 FEWEST_HELD_OUT = 5  # bags: fewer select worse than taking the last epoch
 WEIGHT_DECAY = 0.1  # of AdamW
 MOST_SEEN = 3e7  # instances that the net is shown in all epochs together
+MOST_VIEWED = 2e7  # rows that it is shown in all epochs of pre-training together
+SMALL_IMAGE = 64  # pixels of the longer side: larger ones may be halved twice at once
 
 METHOD, AUTO = "fpl", "auto"
+STRONG, PRETRAIN = "strong", "pretrain"  # presets; the first is that of a method, too
 ONE_NET = "count-likelihood"  # the best method of a single net on tables
 OF_EVERY_METHOD = ("seed", "device", "threads")  # options of `TrainConfig`
 SPARSE, ITEMS = "sparse rows", "items of a Dataset"
@@ -57,6 +72,8 @@ NET_OF_KIND = {
     "images": "resnet18",
 }
 
+Pretrain = bool | str | PathLike[str] | None  # whether to pre-train, or what has been
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -66,7 +83,8 @@ class Choice:
     reason: str
 
     def __str__(self) -> str:
-        value = f"{self.value:,}" if isinstance(self.value, int) else self.value
+        whole = isinstance(self.value, int) and not isinstance(self.value, bool)
+        value = f"{self.value:,}" if whole else self.value
         return self.reason if value is None else f"{value} ({self.reason})"
 
 
@@ -79,11 +97,23 @@ class Choices:
         return {name: str(choice) for name, choice in self._choices()}
 
     def _choices(self) -> Iterator[tuple[str, Choice]]:
-        return ((field.name, getattr(self, field.name)) for field in fields(self))
+        found = ((field.name, getattr(self, field.name)) for field in fields(self))
+        return ((name, choice) for name, choice in found if choice is not None)
 
     def __str__(self) -> str:
-        width = max(len(field.name) for field in fields(self)) + 2
+        width = max(len(name) for name, _ in self._choices()) + 2
         return "\n".join(f"{name:<{width}}{choice}" for name, choice in self._choices())
+
+
+@dataclass(frozen=True)
+class Pretraining:
+    """How a net learns features of rows without labels, before it is trained."""
+
+    epochs: int
+    rows: int
+
+    def __str__(self) -> str:
+        return f"{count(self.epochs, 'epoch')} on {count(self.rows, 'row')} without labels"
 
 
 @dataclass(frozen=True)
@@ -110,6 +140,15 @@ class Plan(Choices):
     weight_decay: Choice
     validation: Choice  # the share of the bags that is held out to select the epoch by
     threads: Choice  # of a step; training decides it again when it begins, unless it is given
+    stem: Choice | None = None  # these two are options of resnet18, which the preset decides
+    mirror: Choice | None = None
+    pretraining: Choice | None = None  # of images: `Pretraining`, or None for none or what is read
+
+    @property
+    def net_options(self) -> dict[str, Any]:
+        """The options of the net that are planned."""
+        found = {"stem": self.stem, "mirror": self.mirror}
+        return {name: choice.value for name, choice in found.items() if choice is not None}
 
     def config(self, options: Mapping[str, Any]) -> TrainConfig:
         """Return the configuration of the plan, with further options over it."""
@@ -130,6 +169,9 @@ def make_plan(
     method: Choice | None = None,
     unit: str = "instances",
     options: Mapping[str, Any] | None = None,
+    net_options: Mapping[str, Any] | None = None,
+    pretrain: Pretrain = None,
+    is_own_net: bool = False,
 ) -> Plan:
     """Decide what follows from the training bags.
 
@@ -146,10 +188,18 @@ def make_plan(
     options : mapping, optional
         Options of `TrainConfig` that are given, and possibly a `preset`, whose options win over
         what follows from the bags.
+    net_options : mapping, optional
+        Options of the net that are given.
+    pretrain : bool or path, optional
+        Whether to pre-train the net on the rows without labels, or what was pre-trained; by default
+        what the preset says.
+    is_own_net : bool
+        Whether the net is the caller's, who knows what it has learned before.
     """
     given = {name: value for name, value in (options or {}).items() if value is not None}
     preset = given.pop("preset", None)
     known = {} if preset is None else preset_options(preset)
+    check_preset(preset, kind_of_instances(train))
 
     def chosen(name: str, value: Any, reason: str) -> Choice:
         if name in given:
@@ -159,7 +209,11 @@ def make_plan(
         return Choice(value, reason)
 
     n, kind = train.n_instances, kind_of_instances(train)
+    rows = len(np.unique(train.index)) if kind == "images" else n
     size, size_reason = _batch_size(n), f"about a hundredth of {n:,} instances, from 32 to 1,024"
+    if preset == STRONG and (fitting := steps_fitting(rows)) < known["batch_size"]:
+        known["batch_size"], size = None, fitting
+        size_reason = f"for {rows:,} rows; the preset {preset!r} has {PRESETS[STRONG].batch_size}"
     if kind == SPARSE and size > (most := rows_at_once(train.parts[0], size)):
         columns = count(train.parts[0].shape[1], "column")
         size, size_reason = max(32, most), f"of {columns}, which are dense a batch at a time"
@@ -173,12 +227,148 @@ def make_plan(
         validation=validation,
         threads=Choice(given.get("threads"), "given"),
     )
+    config = plan.config(options or {})
+    if preset == STRONG and plan.net.value == NET_OF_KIND["images"] and not is_own_net:
+        plan = replace(plan, **_options_of_resnet(train, config, net_options or {}))
+    if kind == "images" or pretrain:
+        planned = planned_pretraining(kind, rows, preset, pretrain, is_own_net=is_own_net)
+        plan = replace(plan, pretraining=planned)
     if "threads" in given:
         return plan
-    return replace(plan, threads=threads_of_steps(train, unit, plan.config(options or {})))
+    return replace(plan, threads=threads_of_steps(train, unit, config))
 
 
-def default_method(kind: str, given: Collection[str]) -> Choice:
+def steps_fitting(rows: int) -> int:
+    """Return a power of two from 32 to 1024, of which rows make eight steps or more.
+
+    Examples
+    --------
+    >>> steps_fitting(35_000), steps_fitting(1_500), steps_fitting(100)
+    (1024, 128, 32)
+    """
+    return int(2 ** np.clip(np.floor(np.log2(max(rows, 2) / 8)), 5, 10))
+
+
+def planned_stem(height: int, width: int) -> Choice:
+    """Decide how resnet18 begins: whether it halves images twice at once.
+
+    Examples
+    --------
+    >>> print(planned_stem(32, 32))
+    cifar (images of 32 × 32 would be halved twice at once)
+    """
+    size = f"images of {height} × {width}"
+    if max(height, width) <= SMALL_IMAGE:
+        return Choice("cifar", f"{size} would be halved twice at once")
+    return Choice("imagenet", f"{size} can be halved twice at once")
+
+
+def _options_of_resnet(
+    train: Bags, config: TrainConfig, given: Mapping[str, Any]
+) -> dict[str, Choice]:
+    height, width = map(int, train.parts[0].shape[2:])
+    flips = _flips(config.augment)
+    why = "flip is" if flips else "flip is not"
+    found = {
+        "stem": planned_stem(height, width),
+        "mirror": Choice(flips, f"{why} among the augmentations"),
+    }
+    return found | {name: Choice(given[name], "given") for name in found if name in given}
+
+
+def _flips(augment: Sequence[str]) -> bool:
+    return any(name.partition(":")[0] == "flip" for name in augment)
+
+
+def views_for(augment: Sequence[str]) -> tuple[str, ...]:
+    """Return the augmentations of pre-training, if these are those of training.
+
+    Examples
+    --------
+    >>> views_for(("strong",)), views_for(("flip", "strong"))
+    (('views',), ('flip', 'views'))
+    """
+    return ("flip", "views") if _flips(augment) else ("views",)
+
+
+def planned_pretraining(
+    kind: str, rows: int, preset: str | None, asked: Pretrain, *, is_own_net: bool = False
+) -> Choice:
+    """Decide whether a net is pre-trained on so many rows without labels, and for how long.
+
+    Examples
+    --------
+    >>> print(planned_pretraining("images", 33_000, "strong", None))
+    500 epochs on 33,000 rows without labels (the preset 'strong')
+    >>> print(planned_pretraining("images", 33_000, None, None))
+    none (the preset 'strong' does that)
+    """
+    check_pretrain(asked, kind)
+    if is_path(asked):
+        return Choice(None, f"loaded from {_short(asked)}")
+    if asked is None and is_own_net:
+        return Choice("none", "the net that was passed is taken to be trained already")
+    if asked is None and preset != STRONG:
+        return Choice("none", f"the preset {STRONG!r} does that")
+    if asked is False:
+        return Choice("none", "given")
+    most = PRESETS[PRETRAIN].epochs
+    epochs = int(np.clip(round(MOST_VIEWED / rows), 20, most))
+    reason = "given" if asked else f"the preset {preset!r}"
+    return Choice(Pretraining(min(epochs, most), rows), reason)
+
+
+def check_pretrain(asked: Any, kind: str) -> Pretrain:
+    """Check what says whether a net for such instances is pre-trained, or where that is kept."""
+    if asked is None or asked is False:
+        return asked
+    if asked is not True and not (isinstance(asked, str | PathLike) and str(asked)):
+        raise ConfigError(
+            f"pretrain is {asked!r:.60}.",
+            "Pass True, False, or the folder of a run of apportion pretrain.",
+        )
+    if kind != "images":
+        value = repr(str(asked)) if is_path(asked) else asked
+        raise ConfigError(
+            f"pretrain is {value}, but the instances are {_called(kind)}: views are known of "
+            "images alone.",
+            "Leave it out.",
+        )
+    return asked
+
+
+def is_path(asked: Pretrain) -> bool:
+    """Tell whether something that was pre-trained is to be read."""
+    return not (asked is None or isinstance(asked, bool))
+
+
+def _short(path: Any) -> str:
+    """Return a path for readers elsewhere: never an absolute one."""
+    found = Path(path).expanduser()
+    return found.name if found.is_absolute() else str(found)
+
+
+def _called(kind: str) -> str:
+    return {"table": "rows of a table", ITEMS: "rows of a Dataset"}.get(kind, kind)
+
+
+def check_preset(name: str | None, kind: str) -> None:
+    """Check that a preset is one for training, and for such instances."""
+    if name is None:
+        return
+    preset_options(name)
+    if name == STRONG and kind != "images":
+        remedy = "Leave the preset out" + {
+            "table": f": {AUTO!r}, an average of nets, is the default for tables.",
+            SPARSE: ": a linear model is the default for sparse rows.",
+        }.get(kind, ", or choose a method.")
+        raise ConfigError(
+            f"preset is {name!r}, but the instances are {_called(kind)}: it is for images alone.",
+            remedy,
+        )
+
+
+def default_method(kind: str, given: Collection[str], preset: str | None = None) -> Choice:
     """Decide the method if none is given.
 
     Parameters
@@ -187,6 +377,8 @@ def default_method(kind: str, given: Collection[str]) -> Choice:
         What the instances are: see `kind_of_instances`.
     given : collection of str
         The names of the options that are given.
+    preset : str, optional
+        The preset, if it is one of them.
 
     Examples
     --------
@@ -195,6 +387,9 @@ def default_method(kind: str, given: Collection[str]) -> Choice:
     >>> print(default_method("table", ["seed", "epochs"]))
     count-likelihood (the default of a single net on a table, which epochs asks for)
     """
+    check_preset(preset, kind)
+    if preset == STRONG:
+        return Choice(STRONG, f"the preset {preset!r}")
     fpl = "Follow the Perturbed Leader"
     for name in ("preset", "eta"):
         if name in given:
@@ -274,7 +469,14 @@ def kind_of_rows(x: Any) -> str:
 
 
 def preset_options(name: str) -> dict[str, Any]:
-    """Return the options of a preset."""
+    """Return the options of a preset for training."""
+    if name == PRETRAIN:
+        raise ConfigError(
+            f"the preset {name!r} is for pre-training without labels, not for training.",
+            ("Pass ", Option("preset", repr(STRONG), STRONG), ", which pre-trains by it first."),
+        )
+    if name not in FOR_TRAINING:
+        raise ConfigError(f"there is no preset {name!r:.60}.", suggestion(str(name), FOR_TRAINING))
     return asdict(TrainConfig.preset(name))
 
 

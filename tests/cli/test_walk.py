@@ -49,16 +49,16 @@ def files(tmp_path, monkeypatch):
     frames.to_csv("frames.csv", index=False)
 
 
-def test_every_command_of_the_page_works(files, steps):
+def test_every_command_of_the_page_works(files, steps, quick):
     steps(2)
     assert {command[0] for command in COMMANDS} == {
-        *("bag", "check", "train", "predict", "report", "export")
+        *("bag", "check", "train", "pretrain", "predict", "report", "export")
     }
     for command in COMMANDS:
-        quick = ["--threads", "1"] if command[0] == "train" else []
-        quick += ["--epochs", "2"] if {"fpl", "--images", "--signal"} & {*command} else []
+        few = ["--threads", "1"] if command[0] in ("train", "pretrain") else []
+        few += ["--epochs", "2"] if {"fpl", "--images", "--signal"} & {*command} else []
         leave = ["--exclude", "id"] if "rows.csv" in command[1:2] and command[0] == "train" else []
-        result = run(*command, *quick, *leave)
+        result = run(*command, *few, *leave)
         assert result.exit_code == 0, (command, result.output)
         assert "--out" not in command or Path(command[command.index("--out") + 1]).exists()
     assert Path("runs/a/report.html").exists()

@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from apportion.data import _image_files, _row_store
-from apportion.data.images import read_image_sets, read_images
+from apportion.data.images import read_image_sets, read_images, read_images_alone
 from apportion.errors import BagError, DataError
 
 SHARES = {"n": {"cat": 0.5, "dog": 0.5}, "s": {"cat": 0.0, "dog": 1.0}}
@@ -423,3 +423,50 @@ def test_a_huge_image_is_refused_by_its_header(tmp_path):
         read_images(tmp_path, table, proportions=SHARES, size=(8, 8))
     assert tracemalloc.get_traced_memory()[1] < 5e7
     tracemalloc.stop()
+
+
+# --------------------------------------------------------------------------- images without bags
+
+
+def test_all_image_files_of_a_folder_are_read_in_the_order_of_their_names(tmp_path):
+    filled(tmp_path)
+    (tmp_path / "notes.txt").write_text("no image")
+    (tmp_path / ".hidden.png").write_text("no image")
+    found = read_images_alone(tmp_path)
+    assert found.shape == (3, 3, 5, 7)
+    assert (found[1] == pixels(1).transpose(2, 0, 1)).all()
+    assert read_images_alone(tmp_path, size=(4, 4)).shape == (3, 3, 4, 4)
+
+
+def test_files_without_a_table_are_named_without_its_rows(tmp_path):
+    filled(tmp_path)
+    (tmp_path / "deep/c.png").write_bytes(b"broken")
+    with pytest.raises(DataError) as refused:
+        read_images_alone(tmp_path)
+    assert "'deep/c.png' cannot be read as an image" in str(refused.value)
+    assert "or move it elsewhere" in str(refused.value)
+    assert "table" not in str(refused.value)
+
+
+def test_links_out_of_the_folder_are_refused_unless_they_may_be_followed(tmp_path):
+    filled(tmp_path / "images")
+    save(tmp_path, "out.png", pixels(5))
+    (tmp_path / "images/x.png").symlink_to(tmp_path / "out.png")
+    with pytest.raises(DataError, match=r"'x\.png' is a link that leaves"):
+        read_images_alone(tmp_path / "images")
+    assert len(read_images_alone(tmp_path / "images", follow_links=True)) == 4
+
+
+def test_an_array_of_a_file_has_its_channels_first(tmp_path):
+    x = np.stack([pixels(seed) for seed in range(4)])
+    np.save(tmp_path / "last.npy", x)
+    np.savez(tmp_path / "one.npz", anything=np.moveaxis(x, -1, 1))
+    np.savez(tmp_path / "two.npz", a=x, b=x)
+    for name in ("last.npy", "one.npz"):
+        found = read_images_alone(tmp_path / name)
+        assert (found == np.moveaxis(x, -1, 1)).all()
+    with pytest.raises(DataError, match=r"two\.npz has the arrays a, b\.\n"):
+        read_images_alone(tmp_path / "two.npz")
+    (tmp_path / "cut.npz").write_bytes((tmp_path / "one.npz").read_bytes()[:50])
+    with pytest.raises(DataError, match="cannot be read as an array"):
+        read_images_alone(tmp_path / "cut.npz")

@@ -16,7 +16,7 @@ from apportion import Bags, TrainConfig, fit
 from apportion.errors import ConfigError, RunError
 from apportion.nets.build import build_net
 from apportion.report.build import write_report
-from apportion.runs.run import FORMAT_VERSION, Run
+from apportion.runs.run import FORMAT_VERSION, Run, check_classifies
 
 FORMAT = f"format = {FORMAT_VERSION}\n"
 SOURCE = Path(__file__).parents[2] / "src"
@@ -297,6 +297,8 @@ def test_what_a_training_leaves_behind_is_its_own_and_nothing_else_is(tmp_path):
     fit(build_net("mlp", bags), bags, config=TrainConfig(epochs=1, device="cpu"), run=run)
     write_report([run.folder])
     run.tensorboard.mkdir()
+    run.pretraining.mkdir()
+    run.pretrained.touch()  # of pre-training alone
     (run.folder / "report.html.77.new").touch()  # of a process that was killed
     there = set(run.folder.iterdir())
     assert set(run.files) <= there
@@ -307,6 +309,38 @@ def test_what_a_training_leaves_behind_is_its_own_and_nothing_else_is(tmp_path):
         "model.safetensors~", "notes.txt", "report.html.new.txt"
     ]  # fmt: skip
     assert Run(tmp_path / "nowhere").foreign() == []
+
+
+def test_what_is_foreign_in_the_folder_of_pretraining_is_foreign(tmp_path):
+    run = Run(tmp_path)
+    inside = Run(run.pretraining)
+    with inside.locked():
+        inside.append({"epoch": 1, "loss": 0.5})
+    assert run.foreign() == []
+    assert not run.is_empty()
+    assert run.has_begun()
+    (run.pretraining / "notes.txt").touch()
+    assert [path.name for path in run.foreign()] == ["notes.txt"]
+    (run.pretraining / "notes.txt").unlink()
+    run.clear()
+    assert run.is_empty()
+    assert not run.has_begun()
+
+
+@pytest.mark.parametrize("by_command", [True, False])
+def test_a_run_of_pretraining_alone_says_what_it_is(tmp_path, by_command):
+    run = Run(tmp_path)
+    data = '[data]\nimages = "x"' if by_command else ""
+    run.config.write_text(f'format = 4\n[train]\nepochs = 30\n[method]\nname = "SimCLR"\n{data}\n')
+    run.append({"epoch": 1, "loss": 0.5})
+    with pytest.raises(RunError, match="without labels, 1 of 30 epochs, and no") as refused:
+        check_classifies(run, run.settings())
+    assert ("apportion pretrain --resume" in str(refused.value)) == by_command
+    run.pretrained.touch()
+    assert run.is_finished()
+    with pytest.raises(RunError, match="and no classifier yet") as refused:
+        check_classifies(run, run.settings())
+    assert f"--preset strong --pretrained {tmp_path}" in str(refused.value)
 
 
 # --------------------------------------------------------------------------------- failing disks

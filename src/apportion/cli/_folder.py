@@ -16,7 +16,7 @@ import typer
 
 from apportion.errors import RunError
 from apportion.files import writing
-from apportion.runs.run import Run
+from apportion.runs.run import WITHOUT_LABELS, Run
 
 ASIDE = ".replaced"  # the end of the name of a run that is being replaced
 TRY_AGAIN = "Make room on its disk, or make it one that you may write to, and run again."
@@ -38,9 +38,16 @@ def check_free(out: Path | None, *, force: bool) -> None:
     if not Run(out).is_empty() and not force:
         raise RunError(
             f"--out {out} holds a run already.",
-            f"Go on with it: apportion train --resume {shlex.quote(str(out))}; or pass another "
-            "folder, or --force to replace it.",
+            f"Go on with it: apportion {_verb_of(Run(out))} --resume {shlex.quote(str(out))}; or "
+            "pass another folder, or --force to replace it.",
         )
+
+
+def _verb_of(run: Run) -> str:
+    """Return the verb that goes on with a run."""
+    with suppress(RunError):
+        return "pretrain" if run.settings()["method"]["name"] == WITHOUT_LABELS else "train"
+    return "train"
 
 
 @contextmanager
@@ -64,9 +71,9 @@ def new_run(out: Path | None, *, force: bool) -> Iterator[Run]:
             yield run
         finally:
             with suppress(OSError):  # what stays is settled the next time
-                if run.evaluation.exists() and replaces:
+                if run.is_finished() and replaces:
                     shutil.rmtree(aside_of(folder))
-                elif not run.records():
+                elif not run.has_begun():
                     run.clear()
                     at_the_end.callback(_leave, folder, made=made, replaces=replaces)
 
@@ -122,7 +129,7 @@ def settled(folder: Path) -> Path:
     if not _is_aside(aside) or (folder.exists() and not folder.is_dir()) or run.foreign():
         return folder
     with run.locked(), writing(aside, RunError, TRY_AGAIN):
-        if run.evaluation.exists():
+        if run.is_finished():
             shutil.rmtree(aside)
             typer.echo(f"Removed {aside}: the run that replaces it is finished.", err=True)
         if not run.is_empty():

@@ -19,6 +19,7 @@ from apportion.cli.demo import demo
 from apportion.cli.doctor import doctor
 from apportion.cli.export import export
 from apportion.cli.predict import predict
+from apportion.cli.pretrain import pretrain
 from apportion.cli.report import report
 from apportion.cli.reproduce import reproduce
 from apportion.cli.terminal import INTERRUPTED, interruptions_noted
@@ -118,5 +119,5 @@ def options(
     """Take the options that come before a verb."""
 
 
-for verb in (demo, bag, check, train, predict, report, export, reproduce, doctor):
+for verb in (demo, bag, check, pretrain, train, predict, report, export, reproduce, doctor):
     app.command()(verb)

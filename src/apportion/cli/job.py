@@ -10,6 +10,7 @@ It is written as the sections of a TOML file, which a run's config.toml is as we
     [model]                       # net, and the options of `apportion.build_net`
     net = "mlp"
     validation = 0.1              # the share of the bags to select the epoch by, without a `split`
+    pretrain = true               # of images: first without labels; or pretrained = "runs/pre"
 
     [method]                      # a name, and its settings
     name = "fpl"
@@ -31,9 +32,9 @@ from typing import TYPE_CHECKING, Any
 
 from apportion.cli.source import Source
 from apportion.config import TrainConfig
-from apportion.errors import ConfigError, RunError, listing, suggestion
+from apportion.errors import ConfigError, RunError, listing, must_be, suggestion
 from apportion.files import read_toml
-from apportion.runs.run import FORMAT_VERSION, Run
+from apportion.runs.run import FORMAT_VERSION, Run, check_classifies
 
 if TYPE_CHECKING:
     from apportion.bags.bags import Bags
@@ -57,17 +58,22 @@ class Learning:
         mlp, conv1d or resnet18; by default the data decide.
     method : str, optional
         Of tables: auto (the default), linear, mean-map or ridge. Of a single net: fpl (the
-        default for images and signals), fpl-plain, greedy, naive, proportion-loss, pi-model,
-        llp-vat or count-likelihood (the default for tables with an option of a net).
+        default for images and signals), fpl-plain, greedy, naive, strong, proportion-loss,
+        pi-model, llp-vat or count-likelihood (the default for tables with an option of a net).
     eta : float, optional
         How much pseudo labels are perturbed; by default 5 · epochs / 400.
     preset : str, optional
-        Instead of defaults that follow from the data: default, or paper, which is what Matsuo et
-        al. did.
+        Instead of defaults that follow from the data: default; paper, which is what Matsuo et al.
+        did; or strong, the most that images allow and for these alone.
     validation : float, optional
         The share of the bags to select the best epoch by, if the proportions have no column
         'split'; by default 0.1, if that is at least 5 bags. Methods of tables select nothing: by
         default they learn from all bags, and bags that are held out are only reported.
+    pretrain : bool, optional
+        Train the net first to tell the images of the training bags apart, without labels, as the
+        preset strong does by default.
+    pretrained : str, optional
+        Load what apportion pretrain has learned, in this folder, instead.
     """
 
     net: str | None = None
@@ -75,6 +81,8 @@ class Learning:
     eta: float | None = None
     preset: str | None = None
     validation: float | None = None
+    pretrain: bool | None = None
+    pretrained: str | None = None
 
 
 @dataclass(frozen=True)
@@ -84,7 +92,7 @@ class Prepared:
     sets: dict[str, Bags]  # train, and valid and test if there are such
     plan: Choices
     about: dict[str, dict[str, Any]]  # the sections that say all this again
-    train: Callable[[Run, OnEpoch], History]
+    train: Callable[..., History]  # of a Run, on_epoch, and one for pre-training, if wanted
 
 
 @dataclass(frozen=True)
@@ -105,9 +113,12 @@ class TrainJob:
         sections = read_config(Path(path))
         folder = Path(path).resolve().parent
         source = Source.from_dict(sections.get("data", {}), folder)
+        model = dict(sections.get("model", {}))
+        if isinstance(model.get("pretrained"), str):
+            model["pretrained"] = str(folder / Path(model["pretrained"]).expanduser())
         return cls(
             replace(source, **changes),
-            sections.get("model", {}),
+            model,
             sections.get("method", {}),
             sections.get("train", {}),
         )
@@ -118,35 +129,43 @@ class TrainJob:
         What it says of a single net is left out if the method becomes one of tables.
         """
         from apportion.auto.members import TABLE_METHODS
-        from apportion.plan import OF_EVERY_METHOD
+        from apportion.plan import OF_EVERY_METHOD, STRONG
 
+        preset = sections.get("train", {}).get("preset")
         of_table = sections.get("method", {}).get("name") in TABLE_METHODS
         changes: dict[str, Any] = {}
         for section, options in sections.items():
             own = {name: value for name, value in options.items() if value is not None}
             before = dict(getattr(self, section))
-            if "name" in own or "preset" in own:  # which has other settings
+            of_preset = section == "method" and preset == STRONG  # which has a method of its own
+            if "name" in own or "preset" in own or of_preset:  # which has other settings
                 before = {}
             elif of_table:
                 before = {name: before[name] for name in OF_EVERY_METHOD if name in before}
+            for name, other in (("pretrain", "pretrained"), ("pretrained", "pretrain")):
+                if name in own:  # which stands for both
+                    before.pop(other, None)
             changes[section] = {**before, **own}
         return replace(self, **changes)
 
-    def prepare(self, columns: Columns | None = None) -> Prepared:
+    def prepare(self, columns: Columns | None = None, *, begun: bool = False) -> Prepared:
         """Read the bags, and prepare their training.
 
         Parameters
         ----------
         columns : Columns, optional
             Those that were learned before, if the run is to go on.
+        begun : bool
+            Whether there is a checkpoint to go on from: nothing is pre-trained then.
         """
         from apportion.auto.members import TABLE_METHODS
         from apportion.plan import check_share
 
         check_share(self.model.get("validation"))
         method = self._method()
-        prepare = self._for_table if method.value in TABLE_METHODS else self._for_net
-        return prepare(method, columns)
+        if method.value in TABLE_METHODS:
+            return self._for_table(method, columns)
+        return self._for_net(method, columns, begun=begun)
 
     def _method(self) -> Choice:
         """Return the method that is given, or else the default."""
@@ -156,29 +175,54 @@ class TrainJob:
             return Choice(self.method["name"], "given")
         if self.method:
             return Choice(METHOD, f"whose {listing([*self.method])} is given")
-        return default_method(self.source.kind, [*self.train, *self.model])
+        given = [*self.train, *self.model]
+        return default_method(self.source.kind, given, self.train.get("preset"))
 
-    def _for_net(self, chosen: Choice, columns: Columns | None) -> Prepared:
+    def _for_net(self, chosen: Choice, columns: Columns | None, *, begun: bool) -> Prepared:
         from apportion.methods.registry import method_from
         from apportion.nets.build import build_net
-        from apportion.plan import make_plan
+        from apportion.plan import Pretraining, make_plan
         from apportion.training.fit import fit
+        from apportion.training.pretrained import (
+            load_as_planned,
+            net_as_before,
+            pretrain_as_planned,
+        )
 
         # Wrong options are reported before anything is read.
         method = method_from({"name": chosen.value, **self.method})
         options = dict(self.model)
         validation, net = options.pop("validation", None), options.pop("net", None)
+        pretrain, pretrained = options.pop("pretrain", None), options.pop("pretrained", None)
+        self._check_pretraining(pretrain, pretrained)
+        before: dict[str, str] = {}
+        if pretrained is not None and not begun:
+            said = {"net": net, **options}
+            before = {k: v for k, v in net_as_before(pretrained).items() if said.get(k) is None}
+            net, options = before.get("net", net), {**before, **options}
+            options.pop("net", None)
         self._check_options(net, options)
         sets, source, held_out = self._read(columns, validation)
         about: dict[str, Any] = {"net": net, "method": chosen, "unit": method.unit}
-        plan = make_plan(sets["train"], validation=held_out, **about, options=self.train)
+        about |= {"options": self.train, "net_options": options}
+        about["pretrain"] = pretrain if pretrained is None else pretrained
+        plan = make_plan(sets["train"], validation=held_out, **about)
         config = plan.config(self.train)
+        options = plan.net_options | options
         model = {"net": plan.net.value, **options, "validation": held_out.value}
         made = build_net(plan.net.value, sets["train"], seed=config.seed, **options)
+        first = None if plan.pretraining is None else plan.pretraining.value
+        if isinstance(first, Pretraining) or pretrain is not None:
+            model["pretrain"] = isinstance(first, Pretraining)
+        if pretrained is not None:
+            model["pretrained"] = str(Path(pretrained).expanduser().resolve())
+            plan = plan if begun else load_as_planned(made, pretrained, plan, before)
 
-        def train(run: Run, on_epoch: OnEpoch) -> History:
-            options: dict[str, Any] = {"method": method, "config": config, "on_epoch": on_epoch}
-            return fit(made, **sets, **options, run=run)
+        def train(run: Run, on_epoch: OnEpoch, on_first: OnEpoch | None = None) -> History:
+            options: dict[str, Any] = {"method": method, "config": config, "run": run}
+            if isinstance(first, Pretraining):
+                pretrain_as_planned(made, sets["train"], first, **options, on_epoch=on_first)
+            return fit(made, **sets, **options, on_epoch=on_epoch)
 
         return Prepared(sets, plan, self._about(source, model, plan), train)
 
@@ -206,7 +250,7 @@ class TrainJob:
             held_out = share_reported(asked)
         plan = plan_table(sets["train"], method, held_out, config.threads)
 
-        def train(run: Run, on_epoch: OnEpoch) -> History:
+        def train(run: Run, on_epoch: OnEpoch, on_first: OnEpoch | None = None) -> History:  # noqa: ARG001
             options: dict[str, Any] = {
                 option: getattr(config, option) for option in OF_EVERY_METHOD
             }
@@ -237,13 +281,29 @@ class TrainJob:
     ) -> dict[str, dict[str, Any]]:
         return {"data": source.resolved().to_dict(), "model": dict(model), "plan": plan.reasons()}
 
+    def _check_pretraining(self, pretrain: Any, pretrained: Any) -> None:
+        from apportion.plan import check_pretrain
+
+        if not (pretrain is None or isinstance(pretrain, bool)):
+            raise must_be("pretrain in [model]", "true or false", pretrain)
+        if not (pretrained is None or (isinstance(pretrained, str) and pretrained)):
+            raise must_be("pretrained in [model]", "the path of a folder", pretrained)
+        if pretrain is not None and pretrained is not None:
+            other = "says that nothing is" if pretrain is False else "asks for it again"
+            raise ConfigError(
+                f"pretrained is {pretrained!r}, what was pre-trained, but pretrain {other}.",
+                "Leave out one of the two.",
+            )
+        asked = pretrain if pretrained is None else pretrained
+        check_pretrain(asked, self.source.kind)
+
     def _check_options(self, net: str | None, options: Mapping[str, Any]) -> None:
         """Check what `fit` would check only after all data are read."""
         from apportion.engine.device import device_for
         from apportion.nets.augment import check_augmentations
         from apportion.nets.build import NETS
         from apportion.nets.recipe import check_name, check_options, options_of
-        from apportion.plan import NET_OF_KIND, preset_options
+        from apportion.plan import NET_OF_KIND, check_preset, preset_options
 
         name = NET_OF_KIND[self.source.kind] if net is None else net
         check_name(name, NETS)
@@ -252,11 +312,12 @@ class TrainJob:
             if option not in known:
                 raise ConfigError(
                     f"[model] has {option!r}, which {name} does not know.",
-                    suggestion(option, ["net", "validation", *known]),
+                    suggestion(option, ["net", "validation", "pretrain", "pretrained", *known]),
                 )
         check_options(name, NETS, options)
         given = dict(self.train)
         preset = given.pop("preset", None)
+        check_preset(preset, self.source.kind)
         config = TrainConfig.from_dict({**(preset_options(preset) if preset else {}), **given})
         device_for(config.device)
         check_augmentations(config.augment)
@@ -291,7 +352,9 @@ def job_of_run(run: Run) -> TrainJob:
             "Start it again, for example: apportion train rows.csv --bag ward --proportions "
             f"wards.csv --out {shlex.quote(str(run.folder))}",
         )
-    if "data" not in run.settings():
+    settings = run.settings()
+    check_classifies(run, settings)
+    if "data" not in settings:
         raise RunError(
             f"{run.folder} was not started by apportion train: {run.config.name} has no [data].",
             "Go on as it was started: call fit again with the same bags, and run= this folder.",

@@ -33,12 +33,14 @@ def options_of(
 
 
 def _flag(option: Field[Any], text: str, shown: Any, panel: str) -> inspect.Parameter:
-    kind: Any = {"int": int, "float": float}.get(str(option.type).partition(" ")[0], str)
+    kinds: Any = {"int": int, "float": float, "bool": bool}
+    kind: Any = kinds.get(str(option.type).partition(" ")[0], str)
     default: Any = None
+    name = option.name.replace("_", "-")
     if option.type == "bool":
-        kind, default = bool, False
+        default = False
     about = typer.Option(
-        f"--{option.name.replace('_', '-')}",
+        f"--{name}/--no-{name}" if kind is bool and default is None else f"--{name}",
         help=text,
         show_default=False if shown is False or shown in (None, ()) else str(shown),
         rich_help_panel=panel,

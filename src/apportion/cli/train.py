@@ -48,7 +48,7 @@ PLANNED = {
     Source.flags(),
     options_of(Learning, "Learning", ("net", "method", "eta", "preset")),
     options_of(TrainConfig, "Learning", (*TRAIN, *PLACE), PLANNED),
-    options_of(Learning, "Learning", ("validation",)),
+    options_of(Learning, "Learning", ("validation", "pretrain", "pretrained")),
 )
 def train(
     source: Annotated[
@@ -98,6 +98,11 @@ def train(
       apportion train files.csv --images slides/ --proportions patients.csv
 
       apportion train frames.csv --signal word --proportions speakers.csv
+
+    The most that images allow: features without labels first. A GPU is needed:
+
+      apportion train files.csv --images slides/ --proportions patients.csv \
+--preset strong
 
     The same again from the configuration that a run keeps, with other options:
 
@@ -159,7 +164,7 @@ def _sections(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the flags that say how to learn, by the sections of a configuration."""
     train = {name: options[name] for name in ("preset", *TRAIN, *PLACE)}
     return {
-        "model": {"net": options["net"], "validation": options["validation"]},
+        "model": {name: options[name] for name in ("net", "validation", "pretrain", "pretrained")},
         "method": {"name": options["method"], "eta": options["eta"]},
         "train": {**train, "augment": listed(train["augment"])},
     }
@@ -203,7 +208,8 @@ def _train(
 
     with ExitStack() as stack:
         stack.enter_context(log_shown())
-        found = job.prepare(None if before is None else _columns_of(before))
+        begun = before is not None and before.checkpoint.exists()
+        found = job.prepare(None if before is None else _columns_of(before), begun=begun)
         interruption = stack.enter_context(interruptible())
         run = before or stack.enter_context(new_run(out, force=force))
         run.about = found.about if before is None else _sections_of(before)
@@ -221,12 +227,14 @@ def _train(
                 log_events(record, net)
             interruption.after_epoch()
 
+        def on_first(record: dict[str, Any], net: Any) -> None:  # noqa: ARG001
+            interruption.after_epoch()
+
         announce(_intent(run, found), None)
         try:
-            history = found.train(run, on_epoch)
+            history = found.train(run, on_epoch, on_first)
         except KeyboardInterrupt:
-            begun = before is not None or bool(run.records())
-            typer.echo(_stopped(run, begun=begun), err=True)
+            typer.echo(_stopped(run, begun=before is not None or run.has_begun()), err=True)
             raise typer.Exit(INTERRUPTED) from None
         finally:
             interruption.over = True
@@ -268,11 +276,18 @@ def _intent(run: Run, found: Prepared) -> str:
 def _stopped(run: Run, *, begun: bool) -> str:
     if not begun:
         return "\nStopped before anything was learned: nothing is kept. Begin as you did."
-    total, unit = planned(run.settings())
+    done, (total, unit), of_what = len(run.records()), planned(run.settings()), ""
+    first = Run(run.pretraining)
+    if not done and first.config.exists() and not first.pretrained.exists():
+        done, (total, unit), of_what = (
+            len(first.records()),
+            planned(first.settings()),
+            " of pre-training",
+        )
     aside = aside_of(run.folder)
     kept = f"\nThe run that it replaces is kept in {aside} until then." if aside.exists() else ""
     return (
-        f"\nStopped after {len(run.records())} of {count(total, unit)}. To go on:\n"
+        f"\nStopped after {done} of {count(total, unit)}{of_what}. To go on:\n"
         f"  apportion train --resume {shlex.quote(str(run.folder))}{kept}"
     )
 

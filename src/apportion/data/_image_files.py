@@ -56,9 +56,11 @@ class Header(NamedTuple):
 
 
 class ImageFiles:
-    """Files in a folder; `rows` has the row of a table in which each is named."""
+    """Files in a folder; `rows` has the row of each in the table that names them, if one does."""
 
-    def __init__(self, folder: Path, names: Sequence[str], rows: Sequence[int]) -> None:
+    def __init__(
+        self, folder: Path, names: Sequence[str], rows: Sequence[int] | None = None
+    ) -> None:
         self.folder, self.names, self.rows = folder, names, rows
 
     def check_links(self) -> None:
@@ -100,7 +102,7 @@ class ImageFiles:
             raise DataError(
                 f"{self._file(large[0])} is of {height:,} × {width:,} (height × width), more than "
                 f"{MOST_PIXELS:,} pixels{and_more(len(large))}.",
-                "Save it smaller or cut into tiles, or leave its row out of the table.",
+                f"Save it smaller or cut into tiles, or {self._leave_out}.",
             )
         deep = [i for i, (mode, _) in enumerate(headers) if mode.startswith(DEEP)]
         if deep:
@@ -191,7 +193,7 @@ class ImageFiles:
             raise DataError(
                 f"{self._file(first)} cannot be read as an image{and_more(len(bad))}.",
                 f"{type(bad[first]).__name__}: {reason}",
-                "Save it again, or leave its row out of the table.",
+                f"Save it again, or {self._leave_out}.",
             ) from bad[first]
         return [found for found in given if found is not None]
 
@@ -212,7 +214,13 @@ class ImageFiles:
                 ),
             )
 
+    @property
+    def _leave_out(self) -> str:
+        return "move it elsewhere" if self.rows is None else "leave its row out of the table"
+
     def _file(self, i: int) -> str:
+        if self.rows is None:
+            return repr(self.names[i])
         return f"{self.names[i]!r} (row {self.rows[i]:,} of the table, counted from 0)"
 
 

@@ -2,16 +2,19 @@
 
 Images are decoded once, by threads, into one array of uint8, which is what a network is trained on.
 An array that is too large for memory, or that is to be kept, is a file that is mapped into memory.
+Images alone, without bags, are all those of a folder, or an array in a file of numpy.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import zipfile
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, Unpack
 
 import numpy as np
+from numpy.typing import NDArray
 
 from apportion.bags.bags import Bags
 from apportion.bags.read import Placed, factorize
@@ -22,9 +25,13 @@ from apportion.data.dialect import PLAIN, FormatOptions, TableFormat, formats
 from apportion.data.pieces import Pieces, Rows
 from apportion.data.proportions import BagTable, read_proportions
 from apportion.data.tables import split_bags
-from apportion.errors import DataError, Option
+from apportion.errors import DataError, Option, listing
+from apportion.nets.measure import has_channels_last
 
-__all__ = ["read_image_sets", "read_images"]
+__all__ = ["read_image_sets", "read_images", "read_images_alone"]
+
+ENDINGS = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
+ARRAYS = (".npy", ".npz")
 
 
 def read_images(
@@ -125,6 +132,84 @@ def read_image_sets(
     sets = split_bags(bags, known, validation, seed)
     x = files.read(size, None, like=np.unique(sets["train"].index).tolist())
     return {name: own.with_rows(x) for name, own in sets.items()}
+
+
+def read_images_alone(
+    path: str | os.PathLike[str], *, size: tuple[int, int] | None = None, follow_links: bool = False
+) -> NDArray[Any]:
+    """Read all image files in a folder and the folders in it, or the array of a file of numpy.
+
+    Parameters
+    ----------
+    path : path
+        A folder, or a .npy or .npz file of shape (M, channels, height, width), with the channels
+        last, or without them.
+    size, follow_links
+        As in `read_images`; for a folder alone.
+
+    Returns
+    -------
+    ndarray of shape (M, channels, height, width)
+        Files are in the order of their names.
+    """
+    source = Path(path).expanduser()
+    if source.suffix.lower() in ARRAYS and source.is_file():
+        if size is not None:
+            raise DataError(
+                f"size is {size!r}, but {source} holds an array.",
+                "Leave it out: files of a folder alone are resized.",
+            )
+        return _array_in(source)
+    if not source.is_dir():
+        missing = "is neither a folder nor a .npy or .npz file" if source.exists() else "is missing"
+        raise DataError(f"{source} {missing}.", "Pass the folder that the image files are in.")
+    names = sorted(
+        str(PurePosixPath(found.relative_to(source)))
+        for found in source.rglob("*")
+        if found.suffix.lower() in ENDINGS and not found.name.startswith(".") and found.is_file()
+    )
+    if not names:
+        raise DataError(
+            f"{source} has no image files.", f"Their names must end in {listing(ENDINGS, most=20)}."
+        )
+    files = ImageFiles(source, names)
+    if not follow_links:
+        files.check_links()
+    return files.read(size, None)
+
+
+def _array_in(source: Path) -> NDArray[Any]:
+    try:
+        if source.suffix.lower() == ".npy":
+            array = np.load(source, mmap_mode="r", allow_pickle=False)
+        else:
+            with source.open("rb") as file, np.load(file, allow_pickle=False) as read:
+                array = read[_name_in(source, list(read))]
+    except DataError:
+        raise
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise DataError(
+            f"{source} cannot be read as an array: {error}.",
+            "Save it by numpy.save, as numbers and not as objects.",
+        ) from error
+    shape = tuple(map(int, getattr(array, "shape", ())))
+    if len(shape) not in (3, 4) or 0 in shape or array.dtype.kind not in "uif":
+        raise DataError(
+            f"{source} has an array of shape {shape} and type {getattr(array, 'dtype', '?')}.",
+            "Images are numbers of shape (rows, channels, height, width).",
+        )
+    if len(shape) == 3:
+        array = array[:, None]
+    found: NDArray[Any]
+    found = np.ascontiguousarray(np.moveaxis(array, -1, 1)) if has_channels_last(shape) else array
+    return found
+
+
+def _name_in(source: Path, names: list[str]) -> str:
+    if len(names) != 1 and "x" not in names:
+        found = f"the arrays {listing(names)}" if names else "no array"
+        raise DataError(f"{source} has {found}.", "Name that of the images 'x'.")
+    return "x" if "x" in names else names[0]
 
 
 def _place(

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from apportion.methods.base import Method
     from apportion.nets.augment import Augment
+    from apportion.plan import Pretrain
     from apportion.training.optimizer import MakeOptimizer, MakeScheduler
 
     Callback = Callable[[dict[str, Any], nn.Module], bool | None]
@@ -47,13 +48,25 @@ class LLPClassifier(Predictions, ClassifierMixin, BaseEstimator):  # type: ignor
     method : str or Method, optional
         By default `plan_` decides: "auto" for a table, which averages several small nets and says
         what to expect of them (see `apportion.auto.members`); "count-likelihood" for a table if an
-        option of a single net is set; "fpl" if eta is, or for images and signals. Else a name from
+        option of a single net is set; "fpl" if eta is, or for images and signals; "strong" with
+        the preset of that name. Else a name from
         `apportion.METHODS`, or settings such as ``FPL(first="decide")``. "linear", "mean-map" and
         "ridge" fit a linear model of a table in seconds (see `apportion.labels.linear`). "mean-map"
         with an nn.Module as model, which maps a batch to features and stays as it is, learns a
         linear layer on them, also for images and signals (see `apportion.labels.start`). With a
         learner None stands for soft labels, and "fpl" is the only name. Options that have no
         meaning for a method are ignored: a warning in the log and `plan_` say which.
+    preset : "default", "paper" or "strong", optional
+        Options that go together, instead of those that follow from the data; what is passed besides
+        it goes over it. "paper" is what Matsuo et al. did. "strong" is the most that images allow
+        and for these alone: the net learns features of the images first (see `pretrain`), then the
+        labels are decided by them, and it is trained with strong augmentations. Where a mirror
+        image is of the same class, add ``augment=("flip", "strong")``.
+    pretrain : bool or path, optional
+        Whether a net for images is first trained to tell them apart, without labels: on the images
+        of the training bags, and never on those of held-out ones. By default the preset "strong"
+        does so, unless `model` is a net of yours, which is taken to be trained already. A path is
+        the folder of a run of `apportion pretrain`, whose features are loaded instead.
     eta : float, optional
         The perturbation of the methods that decide pseudo labels; by default 5 · epochs / 400.
     epochs : int, optional
@@ -84,8 +97,8 @@ class LLPClassifier(Predictions, ClassifierMixin, BaseEstimator):  # type: ignor
         Functions of the net's parameters and of the optimiser that return an optimiser and a
         scheduler of your own, as `apportion.fit` takes them. No file keeps them.
     augment : str, sequence of str, or callable, optional
-        Augmentations of training batches, in this order: "crop", "flip", "noise"; or a function
-        of a batch, as `apportion.fit` takes it.
+        Augmentations of training batches, in this order: "crop", "flip", "noise", "zoom:0.5", …, as
+        `apportion.TrainConfig` takes them; or a function of a batch, as `apportion.fit` takes it.
     train_options : dict, optional
         Further options of `apportion.TrainConfig`, for example ``{"warmup": 0.1, "threads": 1}``.
     validation_fraction : float, optional
@@ -108,11 +121,12 @@ class LLPClassifier(Predictions, ClassifierMixin, BaseEstimator):  # type: ignor
         Each is called with the record of every epoch and the net, whose weights it may read; if
         one returns True, training ends. With "auto" and linear models they are called after
         every net, and with a learner after every round, with None for the net: these do not end
-        early.
+        early. Pre-training calls none.
     run : path, optional
         A folder for all that `apportion.fit` keeps: the log, the checkpoints, the model and its
         evaluation, which `apportion report` shows. If training was interrupted, the same call goes
-        on with it, and more epochs are added. Learners keep none.
+        on with it, and more epochs are added. Pre-training has a folder ``pretraining`` in it.
+        Learners keep none.
     random_state : int, RandomState or None
         Determines held-out bags, weights, and everything else that is random. None takes that of
         the `run` if there is one to go on with.
@@ -150,6 +164,8 @@ class LLPClassifier(Predictions, ClassifierMixin, BaseEstimator):  # type: ignor
         self,
         method: str | Method | None = None,
         *,
+        preset: str | None = None,
+        pretrain: Pretrain = None,
         eta: float | None = None,
         epochs: int | None = None,
         model: Untrained | None = None,
@@ -173,6 +189,8 @@ class LLPClassifier(Predictions, ClassifierMixin, BaseEstimator):  # type: ignor
         verbose: bool | None = None,
     ) -> None:
         self.method = method
+        self.preset = preset
+        self.pretrain = pretrain
         self.eta = eta
         self.epochs = epochs
         self.model = model

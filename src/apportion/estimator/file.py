@@ -131,6 +131,8 @@ def _parameters(estimator: Any) -> dict[str, Any]:
         for name, value in given.items()
         if isinstance(value, PLAIN | np.generic)
     }
+    if not isinstance(given["pretrain"], bool | None):  # a path, of the machine as well
+        found.pop("pretrain", None)
     if given["keep"] is not None:
         found["keep"] = list(map(str, given["keep"]))
     if given["augment"] is not None and not callable(given["augment"]):
@@ -170,6 +172,7 @@ RULES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "eta": ("a number ≥ 0", lambda v: type(v) in (int, float) and 0 <= v < 1e300),
     "net_options": ("options by name", lambda v: isinstance(v, dict)),
     "keep": ("a list of texts", lambda v: isinstance(v, list) and _are_texts(v)),
+    "pretrain": ("true or false", lambda v: isinstance(v, bool)),
     "verbose": ("true or false", lambda v: isinstance(v, bool)),
 }
 

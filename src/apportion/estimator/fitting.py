@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from os import PathLike
 from typing import Any
@@ -22,7 +23,7 @@ from apportion.bags.bags import Bags
 from apportion.bags.items import Items
 from apportion.bags.names import class_array
 from apportion.data.giveaways import check_for_truth
-from apportion.errors import ConfigError, DataError, Words, must_be
+from apportion.errors import ConfigError, DataError, RunError, Words, must_be
 from apportion.estimator import learning
 from apportion.estimator.inputs import encode_rows, n_rows_of, read_rows
 from apportion.estimator.learning import (
@@ -50,14 +51,24 @@ from apportion.nets.measure import has_channels_last
 from apportion.nets.normalized import Normalized
 from apportion.plan import (
     Choice,
+    Pretraining,
+    check_pretrain,
     check_share,
     held_out_share,
+    is_path,
+    kind_of_instances,
     kind_of_rows,
     make_plan,
+    preset_options,
     share_reported,
 )
 from apportion.runs.run import Run
 from apportion.training.fit import fit
+from apportion.training.pretrained import (
+    load_as_planned,
+    net_as_before,
+    pretrain_as_planned,
+)
 from apportion.training.progress import announce
 
 __all__ = ["check_settings", "fit_estimator"]
@@ -122,21 +133,36 @@ def _train_net(
 ) -> None:
     method = _method(estimator, chosen.value)
     given = {**train_options(estimator), "device": estimator.device, "seed": seed}
+    given |= {} if estimator.preset is None else {"preset": estimator.preset}
     if not isinstance(chosen.value, str):
         chosen = Choice(type(method).__name__, chosen.reason)
     net, name = _net(estimator.model, train, seed)
-    about: dict[str, Any] = {"net": name, "method": chosen, "unit": method.unit}
-    plan = make_plan(train, validation=share, **about, options=given)
+    run = None if estimator.run is None else Run(estimator.run)
+    begun = run is not None and run.checkpoint.exists()
+    pretrain: Any = check_pretrain(estimator.pretrain, kind_of_instances(train))
+    asked, is_read = dict(estimator.net_options or {}), is_path(pretrain) and not begun
+    before: dict[str, str] = {}
+    if is_path(pretrain) and net is None:
+        said = {"net": name, **asked}
+        with suppress(*[RunError] * begun):  # a run that has its weights can do without
+            before = {k: v for k, v in net_as_before(pretrain).items() if said.get(k) is None}
+        name = before.get("net", name)
+        asked |= {"stem": before["stem"]} if "stem" in before else {}
+    about: dict[str, Any] = {"net": name, "method": chosen, "unit": method.unit, "options": given}
+    about |= {"net_options": asked, "pretrain": pretrain, "is_own_net": net is not None}
+    plan = make_plan(train, validation=share, **about)
     config, functions = plan.config(given), functions_of(estimator)
     if "optimizer" in functions:  # which has a weight decay of its own: that of a plan is none
         plan = replace(plan, weight_decay=Choice(None, "the optimizer that was passed decides"))
         config = replace(config, weight_decay=given.get("weight_decay", 0.0))
-    estimator.plan_ = plan
-    of_net: dict[str, Any] = {}
+    own: dict[str, Any] = {}
     if net is None:
-        asked = estimator.net_options or {}
+        asked = plan.net_options | asked
         net = _built(plan.net.value, train, seed, asked)
-        of_net = {name: (net.recipe or {})[name] for name in asked}  # in plain types
+        own = {name: (net.recipe or {})[name] for name in asked}  # in plain types
+    if is_read:
+        plan = load_as_planned(net, pretrain, plan, before)
+    estimator.plan_ = plan
     announce(f"{told}\n{plan}", estimator.verbose)
     further: dict[str, Any] = {
         "run": None,
@@ -144,9 +170,14 @@ def _train_net(
         **functions,
         "progress": estimator.verbose,
     }
-    if estimator.run is not None:
-        own = {"net": plan.net.value, **of_net, "validation": share.value}
-        further["run"] = Run(estimator.run, {"model": own, "plan": plan.reasons()})
+    if run is not None:
+        own = {"net": plan.net.value, **own, "validation": share.value}
+        run.about = {"model": own, "plan": plan.reasons()}
+        further["run"] = run
+    if plan.pretraining is not None and isinstance(plan.pretraining.value, Pretraining):
+        how: dict[str, Any] = {"config": config, "method": method, "run": run}
+        how["progress"] = estimator.verbose
+        pretrain_as_planned(net, train, plan.pretraining.value, **how)
     estimator.history_ = fit(net, train, valid, method=method, config=config, **further)
     epoch = estimator.history_.selected["epoch"]
     estimator.model_ = Model.trained_on(train, net, epoch=epoch, device=estimator.device)
@@ -158,6 +189,9 @@ def _train_net(
 def check_settings(estimator: Any) -> None:
     """Check what needs no data; without a method, that of images will do."""
     train_options(estimator)
+    if estimator.preset is not None:
+        preset_options(estimator.preset)
+    check_pretrain(estimator.pretrain, "images")
     functions_of(estimator)
     callback_of(estimator.callbacks)
     if not isinstance(estimator.normalize, bool | np.bool_):

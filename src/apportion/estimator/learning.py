@@ -80,7 +80,7 @@ def method_for(estimator: Any, kind: str) -> Choice:
     elif is_learner(estimator.model):
         chosen = Choice(SOFT, "the default")
     else:
-        chosen = default_method(kind, options_given(estimator))
+        chosen = default_method(kind, options_given(estimator), estimator.preset)
     names = ignored(estimator, chosen.value)
     if not names:
         return chosen

@@ -90,7 +90,8 @@ def check_net_options(options: Any, model: Any) -> None:
 def options_given(estimator: Any) -> list[str]:
     """Return the names of all options that are given and that some methods have no use for."""
     found = [*train_options(estimator), *functions_of(estimator)]
-    return found + [n for n in ("model", "net_options", "eta") if getattr(estimator, n) is not None]
+    further = ("preset", "pretrain", "model", "net_options", "eta")
+    return found + [name for name in further if getattr(estimator, name) is not None]
 
 
 def is_own_net(model: Any) -> bool:

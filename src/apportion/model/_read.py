@@ -20,7 +20,7 @@ from apportion.model.learner import read_learner
 from apportion.nets.build import from_recipe
 from apportion.nets.recipe import groups_of
 from apportion.runs.header import RESTORE, columns_of
-from apportion.runs.run import Run, planned
+from apportion.runs.run import Run, check_classifies, planned
 from apportion.runs.tensors import check_tensors, is_finite
 
 Net = nn.Module | Callable[[], nn.Module]
@@ -63,6 +63,7 @@ def model_of(folder: Path, *, last: bool) -> Path:
     """Return the file of the selected model of a run, which must have ended, or of the last."""
     run = Run(folder)
     settings = run.settings()
+    check_classifies(run, settings)
     path = run.checkpoint if last else run.model
     total, unit = planned(settings)
     if last and unit == "net":

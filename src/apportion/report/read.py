@@ -18,7 +18,7 @@ from apportion.errors import RunError
 from apportion.metrics import bootstrap, proportion_error, total_variation
 from apportion.runs.evaluation import Evaluation, read_evaluations
 from apportion.runs.header import columns_of, read_header
-from apportion.runs.run import Run, planned
+from apportion.runs.run import Run, check_classifies, planned
 
 SET_NAMES = {"test": "test", "valid": "validation", "train": "training"}  # the most telling first
 
@@ -286,6 +286,7 @@ def read_run(folder: Path, name: str, number: int = 1) -> RunRead:
     """
     run = Run(folder)
     config, records = run.settings(), run.records()
+    check_classifies(run, config)
     if not records:
         raise RunError(
             f"{folder} has nothing to report yet: {run.log.name} is missing or empty.",

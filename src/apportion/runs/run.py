@@ -5,9 +5,11 @@
     checkpoint.safetensors   everything that is needed to continue
     model.safetensors        the selected model
     last.safetensors         that of the last epoch, of a single net
+    pretrained.safetensors   the weights but the last layer, of pre-training without labels
     evaluation.safetensors   evaluation of the selected model on each set of bags
     report.html              the report, if one was written
     tensorboard              a folder of event files, if they were asked for
+    pretraining              a folder like this one: what the net has learned before, without labels
     lock                     held by the process that trains
 
 A file is replaced in one step or not at all (`apportion.files`). Only the log is appended to; the
@@ -21,6 +23,7 @@ import logging
 import math
 import os
 import re
+import shlex
 import shutil
 import time
 from collections.abc import Iterator, Mapping
@@ -51,13 +54,21 @@ try:
 except ImportError:  # pragma: no cover - on Windows, where a file that is locked cannot be deleted
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["FORMAT_VERSION", "Run", "check_records", "planned"]
+__all__ = [
+    "FORMAT_VERSION",
+    "WITHOUT_LABELS",
+    "Run",
+    "check_classifies",
+    "check_records",
+    "planned",
+]
 
 log = logging.getLogger("apportion")
 
 FORMAT_VERSION = 4  # of every file in a run's folder
 AT = "at"  # in a line of the log: when it was written, in seconds since 1970
 LATEST = 253_402_300_799  # the end of the year 9999
+WITHOUT_LABELS = "SimCLR"  # the method of pre-training
 MAKE_ROOM = "Make room on the disk and run again: training continues from the last checkpoint."
 
 
@@ -99,18 +110,29 @@ class Run:
         self.checkpoint = self.folder / "checkpoint.safetensors"
         self.model = self.folder / "model.safetensors"
         self.last = self.folder / "last.safetensors"
+        self.pretrained = self.folder / "pretrained.safetensors"
         self.evaluation = self.folder / "evaluation.safetensors"
         self.report = self.folder / "report.html"
         self.tensorboard = self.folder / "tensorboard"
+        self.pretraining = self.folder / "pretraining"
         self.lock = self.folder / "lock"
-        trained = (self.config, self.log, self.checkpoint, self.model, self.last, self.evaluation)
-        self.files = (*trained, self.report, self.tensorboard, self.lock)
+        trained = (self.config, self.log, self.checkpoint, self.model, self.last, self.pretrained)
+        folders = (self.tensorboard, self.pretraining)
+        self.files = (*trained, self.evaluation, self.report, *folders, self.lock)
         self._lock = FileLock(self.lock, timeout=0)
 
     def is_empty(self) -> bool:
         """Tell whether the folder holds at most a lock and unfinished files: no run has begun."""
         kept = {*self.files} - {self.lock}
         return not self.foreign() and not any(map(os.path.lexists, kept))
+
+    def is_finished(self) -> bool:
+        """Tell whether training has ended, or pre-training if that is all of the run."""
+        return self.evaluation.exists() or self.pretrained.exists()
+
+    def has_begun(self) -> bool:
+        """Tell whether anything was learned, in pre-training or after it."""
+        return bool(self.records() or Run(self.pretraining).records())
 
     def clear(self) -> None:
         """Remove everything of the run but its lock, which the caller holds.
@@ -127,7 +149,8 @@ class Run:
     def foreign(self) -> list[Path]:
         """List what is in the folder but not of a run; unfinished files of a run are its own."""
         unfinished = tuple(f"{path.name}." for path in self.files)
-        return sorted(
+        inside = Run(self.pretraining).foreign() if self.pretraining.is_dir() else []
+        return inside + sorted(
             path
             for path in self.folder.glob("*")
             if path not in self.files
@@ -293,6 +316,28 @@ def planned(settings: Mapping[str, Any]) -> tuple[int, str]:
         rule = f"a number from 1 to {MOST_NETS} where [train] has no epochs"
         raise must_be("nets in [resolved]", rule, nets)
     return nets, "net"
+
+
+def check_classifies(run: Run, settings: Mapping[str, Any]) -> None:
+    """Check that a run is not one of pre-training alone, which has no classes to speak of."""
+    if settings["method"]["name"] != WITHOUT_LABELS:
+        return
+    folder, done = shlex.quote(str(run.folder)), len(run.records())
+    total, _ = planned(settings)
+    if not run.pretrained.exists():
+        raise RunError(
+            f"{run.folder} holds pre-training without labels, {done} of {count(total, 'epoch')}, "
+            "and no classifier.",
+            f"Go on with it: apportion pretrain --resume {folder}"
+            if "data" in settings
+            else "Go on as it was started: call pretrain again with the same bags, and run= this "
+            "folder.",
+        )
+    raise RunError(
+        f"{run.folder} holds pre-training without labels, and no classifier yet.",
+        f"Train one from it: apportion train … --preset strong --pretrained {folder}; or "
+        f"LLPClassifier(preset='strong', pretrain={str(run.folder)!r}).",
+    )
 
 
 @contextmanager

@@ -31,7 +31,7 @@ from apportion.errors import ConfigError, DataError, RunError, count
 from apportion.methods.simclr import SimCLR
 from apportion.model.model import describe_parts
 from apportion.nets.build import move_to
-from apportion.plan import kind_of_instances
+from apportion.plan import kind_of_instances, steps_fitting
 from apportion.runs.header import metadata, opened, seal
 from apportion.runs.run import Run
 from apportion.runs.tensors import check_tensors
@@ -125,8 +125,7 @@ def pretraining_config(n_rows: int, **changes: Any) -> TrainConfig:
     >>> pretraining_config(35_000).batch_size, pretraining_config(1_500).batch_size
     (1024, 128)
     """
-    fitting = int(2 ** np.clip(np.floor(np.log2(max(n_rows, 2) / 8)), 5, 10))
-    return TrainConfig.preset("pretrain", **{"batch_size": fitting, **changes})
+    return TrainConfig.preset("pretrain", **{"batch_size": steps_fitting(n_rows), **changes})
 
 
 def load_pretrained(net: nn.Module, path: str | PathLike[str]) -> int:

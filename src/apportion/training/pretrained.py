@@ -1,8 +1,8 @@
 """What a net knows before it is trained, as a plan says: it is pre-trained, or that is read.
 
-`LLPClassifier` and `apportion train` both ask here. In a run folder pre-training has a folder of its
-own, and config.toml is written before it begins, so that a run which is killed in the middle of it
-is one to go on with.
+`LLPClassifier` and `apportion train` both ask here. In a run folder pre-training has a folder of
+its own, and config.toml is written before it begins, so that a run which is killed in the middle of
+it is one to go on with.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -21,15 +21,17 @@ from torch import nn
 from apportion.bags.bags import Bags
 from apportion.config import TrainConfig
 from apportion.engine.device import device_for
-from apportion.errors import ConfigError, RunError, count
+from apportion.errors import RunError, count
 from apportion.methods.base import Method
 from apportion.methods.registry import describe
 from apportion.plan import (
+    NET_OF_KIND,
     Choice,
+    Choices,
     Plan,
-    Pretrain,
     Pretraining,
     planned_pretraining,
+    planned_stem,
     steps_fitting,
     views_for,
 )
@@ -39,8 +41,8 @@ from apportion.training.archive import begin
 from apportion.training.job import OnEpoch
 from apportion.training.pretrain import KIND, load_pretrained, pretrain, pretraining_config
 
-__all__ = ["check_pretrain", "file_of", "load_as_planned", "net_as_before", "pretrain_as_planned",
-           "warn_of_time"]  # fmt: skip
+__all__ = ["PretrainPlan", "file_of", "load_as_planned", "net_as_before", "plan_alone",
+           "pretrain_as_planned", "warn_of_time"]  # fmt: skip
 
 log = logging.getLogger("apportion")
 
@@ -48,6 +50,58 @@ log = logging.getLogger("apportion")
 ALIKE = ("seed", "device", "precision", "step_mode", "device_memory_gib", "threads", "workers",
          "checkpoint_every", "instances_per_pass")  # fmt: skip
 LONG = 1_000_000  # rows that a net is shown on the CPU
+
+
+@dataclass(frozen=True)
+class PretrainPlan(Choices):
+    """What pre-training alone will use, and why."""
+
+    net: Choice
+    stem: Choice | None
+    epochs: Choice
+    batch_size: Choice
+    augment: Choice
+
+
+def plan_alone(
+    rows: Bags, *, net: str, stem: str | None, options: Mapping[str, Any]
+) -> tuple[PretrainPlan, TrainConfig]:
+    """Decide what pre-training alone will use; options that are given go over what follows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x = np.zeros((1500, 1, 8, 8), np.uint8)
+    >>> bags = Bags.from_rows(x, np.zeros(1500), {0: [1.0, 0.0]})
+    >>> print(plan_alone(bags, net="resnet18", stem=None, options={"epochs": 3})[0])
+    net         resnet18 (the instances are images)
+    stem        cifar (images of 8 × 8 would be halved twice at once)
+    epochs      3 (given)
+    batch_size  128 (at most an eighth of 1,500 images)
+    augment     views (the default)
+    """
+    n, by_default = rows.n_instances, NET_OF_KIND["images"]
+    planned: Any = planned_pretraining("images", n, None, True).value
+    config = pretraining_config(n, **{"epochs": planned.epochs, **options})
+    fewer = planned.epochs < TrainConfig.preset("pretrain").epochs
+    follows = {
+        "epochs": f"{n:,} images: fewer epochs show the net enough" if fewer else "the default",
+        "batch_size": f"at most an eighth of {n:,} images",
+        "augment": "the default",
+    }
+    reasons = {name: "given" if name in options else why for name, why in follows.items()}
+    begins = None if stem is None else Choice(stem, "given")
+    if begins is None and net == by_default:
+        height, width = map(int, rows.parts[0].shape[2:])
+        begins = planned_stem(height, width)
+    plan = PretrainPlan(
+        net=Choice(net, "the instances are images" if net == by_default else "given"),
+        stem=begins,
+        epochs=Choice(config.epochs, reasons["epochs"]),
+        batch_size=Choice(config.batch_size, reasons["batch_size"]),
+        augment=Choice(",".join(config.augment), reasons["augment"]),
+    )
+    return plan, config
 
 
 def pretrain_as_planned(
@@ -105,7 +159,10 @@ def file_of(path: str | PathLike[str]) -> Path:
         If there is none.
     """
     given = Path(path).expanduser()
+    remedy = "Pass the folder of a finished run of apportion pretrain, or its file "
     if not given.is_dir():
+        if not given.is_file():
+            raise RunError(f"{given} does not exist.", f"{remedy}{Run(given).pretrained.name}.")
         return given
     run = Run(given)
     inside = Run(run.pretraining)
@@ -117,8 +174,7 @@ def file_of(path: str | PathLike[str]) -> Path:
     raise RunError(
         f"{given} has nothing that is pre-trained: {len(begun.records())} of "
         f"{count(total, unit)} are done in {begun.folder}.",
-        "Pass the folder of a finished run of apportion pretrain, or its file "
-        f"{run.pretrained.name}.",
+        f"{remedy}{run.pretrained.name}.",
     )
 
 
@@ -144,15 +200,3 @@ def load_as_planned(
     lines = {name: Choice(value, "as it was pre-trained") for name, value in before.items()}
     lines["pretraining"] = Choice(None, f"{told.reason}, of {count(rows, 'row')}")
     return replace(plan, **lines)
-
-
-def check_pretrain(value: Any) -> Pretrain:
-    """Check what says whether a net is pre-trained, or where that is kept."""
-    if value is None or isinstance(value, bool):
-        return value
-    if isinstance(value, str | PathLike) and str(value):
-        return value
-    raise ConfigError(
-        f"pretrain is {value!r:.60}.",
-        "Pass True, False, or the folder of a run of apportion pretrain.",
-    )
