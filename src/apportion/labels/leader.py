@@ -253,7 +253,8 @@ class Leader:
         taken.
     first_weight : float
         How many epochs the first labels count as, as if a learner had been sure of them in each, or
-        had had those confidences. By default none: Eq. 2 holds against a label that a learner is
+        had had those confidences; with a memory m below 1 they count as m times as many, and are
+        forgotten like others. By default none: Eq. 2 holds against a label that a learner is
         not sure of yet, and so the first decision gives up labels that were good.
     seed : int
         The first labels and the perturbation follow from it.

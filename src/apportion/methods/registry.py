@@ -30,9 +30,9 @@ METHODS: dict[str, Method] = {
     "strong": FPL(
         eta=0,
         unlikelihood="log",
-        memory=0.2,
+        memory=0.1,
         first="mean-map",
-        first_weight=10,
+        first_weight=30,
         rows=True,
         smoothing=0.1,
         mixup=True,
