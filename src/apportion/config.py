@@ -121,8 +121,9 @@ class TrainConfig:
         The most that the gradient of a step may be long, over all parameters together: a longer
         one is scaled down to it.
     average : float
-        The decay of averaged weights, for example 0.99: after every step they keep this share, and
-        take the rest from the net. They then decide labels, are validated, and are what is kept.
+        The decay of averaged weights, for example 0.99: after every step they keep this share (less
+        in the first steps), and take the rest from the net. They then decide labels, are validated,
+        and are what is kept.
     select : "least" or "last"
         Which epoch is selected, if there are validation bags: that of the least validation error;
         or the last one, unless its error is larger than the least beyond chance (by two standard

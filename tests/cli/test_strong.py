@@ -178,7 +178,7 @@ def test_contradictions_and_what_is_missing_are_named(quick, files, tmp_path):
     assert f"{tmp_path / 'pre'} does not exist" in missing
     done("train", *files, "--epochs", "1", *PLACE, "--out", tmp_path / "a")
     other = refused("train", *files, *STRONG, "--pretrained", tmp_path / "a")
-    assert "has nothing that is pre-trained" in other
+    assert "keeps no pre-training of its own" in other
     own = tmp_path / "own.toml"
     data = '[data]\nrows = "files.csv"\nimages = "images"\nproportions = "bags.csv"\n'
     for line, problem in (

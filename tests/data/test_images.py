@@ -435,6 +435,8 @@ def test_all_image_files_of_a_folder_are_read_in_the_order_of_their_names(tmp_pa
     found = read_images_alone(tmp_path)
     assert found.shape == (3, 3, 5, 7)
     assert (found[1] == pixels(1).transpose(2, 0, 1)).all()
+    save(tmp_path, ".thumbnails/0.png", pixels(0))
+    assert len(read_images_alone(tmp_path)) == len(found)  # what is hidden is nobody's image
     assert read_images_alone(tmp_path, size=(4, 4)).shape == (3, 3, 4, 4)
 
 

@@ -195,7 +195,7 @@ def test_a_run_of_pretraining_alone_is_no_model(quick, tmp_path):
     with pytest.raises(RunError, match="no classifier yet") as refused:
         LLPClassifier.load(tmp_path / "a" / "pretraining")
     assert "--pretrained" in str(refused.value)
-    with pytest.raises(RunError, match="has nothing that is pre-trained"):
+    with pytest.raises(RunError, match="keeps no pre-training of its own"):
         strong(pretrain=tmp_path / "b", **begun(tmp_path / "b")).fit(images())
 
 
@@ -222,3 +222,48 @@ def test_a_file_keeps_the_preset_but_no_path(quick, tmp_path):
         loaded = LLPClassifier.load(tmp_path / "file", device="cpu")
         assert (loaded.preset, loaded.pretrain) == ("strong", None)
         np.testing.assert_array_equal(loaded.predict(images().x), classifier.predict(images().x))
+
+
+def test_few_steps_move_the_averaged_net_too(quick):
+    """It is the average that predicts: 16 steps must not leave it where it began."""
+    bags = images()
+    found = strong(epochs=8, batch_size=32, pretrain=False).fit(bags)
+    assert np.mean(found.predict(bags.x) == bags.truth) > 0.9
+
+
+def test_what_was_pretrained_on_another_scale_is_refused(quick, tmp_path):
+    bags = images()
+    strong(run=tmp_path / "a").fit(bags)
+    bright = Bags.from_rows((bags.x / 255).astype(np.float32), np.arange(64) // 8, truth=bags.truth)
+    with pytest.raises(RunError, match=r"of mean 115 .* but these have 0\.45"):
+        strong(pretrain=tmp_path / "a").fit(bright)
+
+
+def test_what_was_pretrained_on_another_size_is_said(quick, tmp_path, caplog):
+    strong(run=tmp_path / "a").fit(images())
+    with caplog.at_level(logging.WARNING, "apportion"):
+        strong(pretrain=tmp_path / "a", epochs=1).fit(images(side=16))
+    assert "on images of 8 × 8, but these are of 16 × 16" in caplog.text
+
+
+@pytest.mark.parametrize("other", [False, True])
+def test_a_run_of_another_pretraining_is_refused(quick, tmp_path, other):
+    strong(run=tmp_path / "pre").fit(images())
+    strong(run=tmp_path / "a", pretrain=tmp_path / "pre").fit(images())
+    with pytest.raises(RunError, match="another pre-training: loaded from pre"):
+        strong(run=tmp_path / "a", pretrain=other).fit(images())
+
+
+def test_pretraining_is_not_written_through_a_link(quick, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "pretraining").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(RunError, match="is a link"):
+        strong(run=tmp_path / "a").fit(images())
+    assert not any((tmp_path / "elsewhere").iterdir())
+
+
+def test_images_of_any_integers_are_mixed(quick):
+    bags = images()
+    wide = Bags.from_rows(bags.x.astype(np.int64), np.arange(64) // 8, truth=bags.truth)
+    assert strong(pretrain=False).fit(wide).predict(wide.x).shape == (64,)

@@ -313,3 +313,10 @@ def test_smoothed_rows_of_a_step_in_pieces_have_the_gradient_of_the_whole():
         assert net.weight.grad is not None
         found.append(net.weight.grad.clone())
     torch.testing.assert_close(found[0], found[1])
+
+
+@pytest.mark.parametrize("name", ["rows", "mixup"])
+def test_switches_are_true_or_false(name):
+    options: Any = {name: 2}
+    with pytest.raises(ConfigError, match=f"{name} must be true or false; got 2"):
+        FPL(**options)

@@ -299,3 +299,8 @@ def test_noise_leaves_ids_alone():
     for dtype in (torch.int32, torch.int64):
         with pytest.raises(ConfigError, match="which may be ids"):
             noise(torch.arange(12, dtype=dtype).reshape(4, 3), generator())
+
+
+def test_a_bundle_takes_no_numbers():
+    with pytest.raises(ConfigError, match=r"strong stands for several.*\n.*Write strong alone"):
+        check_augmentations(["strong:0.5"])

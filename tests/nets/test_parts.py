@@ -25,7 +25,7 @@ def trained(name: str, x, method, **options) -> dict[str, torch.Tensor]:
     return model.state_dict()
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [name for name in METHODS if name != "strong"])  # of images
 def test_every_method_learns_from_numbers_and_codes(method):
     x = np.tile(NUMBERS, (2, 1)), np.tile(CODES, (2, 1))
     state = trained("mlp", x, method)

@@ -45,8 +45,9 @@ def confidence_of(weights, bags):
         return net.eval()(torch.from_numpy(bags.x[bags.index])).softmax(dim=1).numpy()
 
 
-def test_weights_that_hardly_move_are_kept_near_the_start():
+def test_weights_that_hardly_move_are_kept_near_the_start(monkeypatch):
     """All of them: those that are kept, that callbacks see, and that are validated."""
+    monkeypatch.setattr("apportion.engine.averaged.WARM_UP", 0)  # few steps count as much as many
     start, seen, net = weights_of(network()), [], network()
     fit(
         net,

@@ -11,6 +11,8 @@ from torch import nn
 from apportion import Bags, TrainConfig, fit
 from apportion.methods.base import Supervision
 from apportion.model.model import Model
+from apportion.report.read import read_run
+from apportion.report.results import how_well
 
 # Twenty bags around one half of each class: what a constant prediction is compared with.
 SHARES = 0.5 + 0.1 * np.random.default_rng(0).standard_normal(20)
@@ -96,6 +98,9 @@ def test_the_last_epoch_is_selected_unless_it_is_worse_beyond_chance(
     errors = history["valid_error"]
     assert select == "last" or errors[chosen - 1] == min(errors)
     assert Model.load(tmp_path, net=Constant()).epoch == chosen
+    told = " ".join(how_well(read_run(tmp_path, "a")))
+    assert f"Epoch {chosen} was selected" in told
+    assert ("not worse beyond chance" in told) == (select == "last" and chosen == 3)
 
 
 def test_one_validation_bag_leaves_nothing_to_chance():

@@ -117,7 +117,8 @@ def test_the_result_follows_from_the_seed():
     assert not identical(weights_of(nets[0]), weights_of(nets[2]))
 
 
-def test_with_averaged_weights_the_average_is_left_in_the_net():
+def test_with_averaged_weights_the_average_is_left_in_the_net(monkeypatch):
+    monkeypatch.setattr("apportion.engine.averaged.WARM_UP", 0)
     net, before = new(), weights_of(new())
     pretrain(net, BAGS, config=replace(CONFIG, average=0.9999))
     for name, _ in net.named_parameters():

@@ -57,7 +57,7 @@ def test_a_plan_tells_of_what_was_read(quick, tmp_path):
     assert net_as_before(tmp_path) == {"net": "resnet18", "stem": "cifar"}
     plan = make_plan(bags, validation=Choice(0.0, ""), pretrain=tmp_path, net="resnet18")
     found = load_as_planned(
-        build_net("resnet18", bags, stem="cifar"), tmp_path, plan, {"stem": "cifar"}
+        build_net("resnet18", bags, stem="cifar"), bags, tmp_path, plan, {"stem": "cifar"}
     )
     assert str(found.stem) == "cifar (as it was pre-trained)"
     assert str(found.pretraining) == f"loaded from {tmp_path.name}, of 32 rows"

@@ -197,8 +197,13 @@ class TrainJob:
         self._check_pretraining(pretrain, pretrained)
         before: dict[str, str] = {}
         if pretrained is not None and not begun:
-            said = {"net": net, **options}
-            before = {k: v for k, v in net_as_before(pretrained).items() if said.get(k) is None}
+            said, theirs = {"net": net, **options}, net_as_before(pretrained)
+            if net not in (None, theirs.get("net", net)):
+                raise ConfigError(
+                    f"the net is {net}, but {pretrained} was pre-trained with {theirs['net']}.",
+                    "Leave out one of the two.",
+                )
+            before = {k: v for k, v in theirs.items() if said.get(k) is None}
             net, options = before.get("net", net), {**before, **options}
             options.pop("net", None)
         self._check_options(net, options)
@@ -216,7 +221,7 @@ class TrainJob:
             model["pretrain"] = isinstance(first, Pretraining)
         if pretrained is not None:
             model["pretrained"] = str(Path(pretrained).expanduser().resolve())
-            plan = plan if begun else load_as_planned(made, pretrained, plan, before)
+            plan = plan if begun else load_as_planned(made, sets["train"], pretrained, plan, before)
 
         def train(run: Run, on_epoch: OnEpoch, on_first: OnEpoch | None = None) -> History:
             options: dict[str, Any] = {"method": method, "config": config, "run": run}

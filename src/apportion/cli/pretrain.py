@@ -144,6 +144,9 @@ def pretrain(
         run = None if out is None or force else _begun_in(out, job)
         if run is None:
             check_free(out, force=force)
+        else:  # what was not said again is as it was
+            free = {name: job.train[name] for name in ("device", "threads") if name in job.train}
+            job = _job_of(run, free)
     if run is not None and run.is_finished():
         typer.echo(f"{run.folder} is finished: there is nothing to do. {_next(run, job)}")
         return

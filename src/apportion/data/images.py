@@ -166,7 +166,9 @@ def read_images_alone(
     names = sorted(
         str(PurePosixPath(found.relative_to(source)))
         for found in source.rglob("*")
-        if found.suffix.lower() in ENDINGS and not found.name.startswith(".") and found.is_file()
+        if found.suffix.lower() in ENDINGS
+        and not any(part.startswith(".") for part in found.relative_to(source).parts)
+        and found.is_file()
     )
     if not names:
         raise DataError(

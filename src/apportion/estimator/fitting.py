@@ -65,6 +65,7 @@ from apportion.plan import (
 from apportion.runs.run import Run
 from apportion.training.fit import fit
 from apportion.training.pretrained import (
+    check_same_pretraining,
     load_as_planned,
     net_as_before,
     pretrain_as_planned,
@@ -161,7 +162,8 @@ def _train_net(
         net = _built(plan.net.value, train, seed, asked)
         own = {name: (net.recipe or {})[name] for name in asked}  # in plain types
     if is_read:
-        plan = load_as_planned(net, pretrain, plan, before)
+        plan = load_as_planned(net, train, pretrain, plan, before)
+    check_same_pretraining(run, plan)
     estimator.plan_ = plan
     announce(f"{told}\n{plan}", estimator.verbose)
     further: dict[str, Any] = {

@@ -62,7 +62,8 @@ class FPL:
     smoothing : float
         The share of every target that is spread over all classes.
     mixup : bool
-        Whether a step mixes pairs of instances, and their targets.
+        Whether a step mixes pairs of instances, and their targets. Integers, such as images of
+        uint8, then reach the net as floating-point numbers of the same range in training.
     """
 
     eta: float | None = None
@@ -81,6 +82,9 @@ class FPL:
         is_number = isinstance(self.smoothing, Real) and not isinstance(self.smoothing, bool)
         if not (is_number and 0 <= self.smoothing < 1):
             raise must_be("smoothing", "a number from 0 to below 1", self.smoothing)
+        for name in ("rows", "mixup"):
+            if not isinstance(value := getattr(self, name), bool):
+                raise must_be(name, "true or false", value)
 
     @property
     def unit(self) -> Unit:
@@ -173,7 +177,8 @@ class SoftLabels(PseudoLabels):
         if not self.mixup:
             return batch._replace(target=target)
         first, *rest = batch.x
-        ids = first.dtype in (torch.int32, torch.int64) or first.ndim < 2
+        # Rows of whole numbers may be ids; images and signals are not.
+        ids = first.ndim < 2 or (first.ndim == 2 and first.dtype in (torch.int32, torch.int64))
         if rest or (ids and not first.is_floating_point()):
             raise ConfigError(
                 "mixup averages instances, but these are "

@@ -230,6 +230,11 @@ def _unbundled(names: Sequence[str]) -> list[str]:
 def _read(entry: str) -> tuple[Callable[..., Tensor], dict[str, float]]:
     """Return the function of an entry such as "zoom:0.5:0.2", and its numbers by their names."""
     name, *texts = entry.split(":")
+    if name in BUNDLES:
+        raise ConfigError(
+            f"the augmentation {entry!r:.60} has numbers, but {name} stands for several.",
+            f"Write {name} alone, or its own: {', '.join(BUNDLES[name])}.",
+        )
     if name not in AUGMENTATIONS:
         raise ConfigError(
             f"there is no augmentation {name!r:.60}.",

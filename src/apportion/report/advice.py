@@ -92,7 +92,8 @@ def _doubt(run: RunRead, of: str) -> str:
 
 
 def _still_falls(run: RunRead) -> bool:
-    return run.is_validated and run.selected["epoch"] == run.done == run.wanted > 1
+    last = run.is_validated and run.selected["epoch"] == run.done == run.wanted > 1
+    return last and not run.is_settled
 
 
 # ------------------------------------------------------------------------------------------ notices

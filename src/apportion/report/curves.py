@@ -173,7 +173,8 @@ def _mark_selected(axes: Axes, runs: Sequence[RunRead]) -> str:
         ha="right" if share > 0.7 else "left" if share < 0.3 else "center",
         va="bottom" if low else "top",
     )
-    return f" The ring marks the epoch of lowest validation error, {epoch:,}."
+    which = "selected epoch" if run.is_settled else "epoch of lowest validation error"
+    return f" The ring marks the {which}, {epoch:,}."
 
 
 def time_chart(runs: Sequence[RunRead]) -> Chart | None:

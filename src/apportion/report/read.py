@@ -50,6 +50,7 @@ class RunRead:
     number: int = 1  # on the page
     times: Sequence[int | None] = ()  # when each record was written, in seconds since 1970
     instances: Mapping[str, Rows] = field(default_factory=dict)  # only if they are asked for
+    model_epoch: int | None = None  # of the model, once training has ended
 
     @property
     def done(self) -> int:
@@ -105,9 +106,20 @@ class RunRead:
 
     @property
     def selected(self) -> Mapping[str, Any]:
-        """The record of the first epoch of lowest validation error; without any, the last one."""
+        """The record of the model's epoch; until training has ended, of the lowest error so far.
+
+        Without any validation error it is the last one.
+        """
+        if self.is_settled and self.model_epoch is not None and self.model_epoch <= self.done:
+            return self.records[self.model_epoch - 1]
         judged = [r for r in self.records if r.get("valid_error") is not None]
         return min(judged, key=lambda r: float(r["valid_error"])) if judged else self.records[-1]
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the last epoch was selected, since it was as good as any other."""
+        wanted = self.config.get("train", {}).get("select") == "last"
+        return wanted and bool(self.evaluations) and self.unit == "epoch"
 
     @property
     def is_validated(self) -> bool:
@@ -306,4 +318,5 @@ def read_run(folder: Path, name: str, number: int = 1) -> RunRead:
         recipe=header.get("recipe") or {},
         number=number,
         times=run.times(),
+        model_epoch=header.get("epoch"),
     )

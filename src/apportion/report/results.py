@@ -46,9 +46,15 @@ def how_well(run: RunRead) -> Iterator[str]:
             f"{plain(error)}: predicted and known shares differ by {points(error)} on average."
         )
     if run.evaluations and run.is_validated:
+        why = "it has the lowest validation proportion error,"
+        if run.is_settled and run.selected["epoch"] == run.done:
+            why = (
+                "the last one, whose validation proportion error is the lowest or not worse "
+                "beyond chance:"
+            )
         yield (
-            f"Epoch {run.selected['epoch']:,} was selected: it has the lowest validation "
-            f"proportion error, {plain(float(run.selected['valid_error']))}."
+            f"Epoch {run.selected['epoch']:,} was selected: {why} "
+            f"{plain(float(run.selected['valid_error']))}."
         )
     yield from _of_accuracy(run)
 

@@ -34,7 +34,14 @@ __all__ = ["Archive", "Folder", "begin"]
 
 log = logging.getLogger("apportion")
 
-GROUPS = ("model", "best", "followed", "optimizer", "method")  # of the tensors in a checkpoint
+GROUPS = (
+    "model",
+    "best",
+    "followed",
+    "average",
+    "optimizer",
+    "method",
+)  # of the tensors in a checkpoint
 
 
 class Folder:
@@ -110,6 +117,7 @@ class Archive(Folder):
         session.kept.load_state_dict(groups["model"])
         if session.averaged is not None:
             net.load_state_dict(groups["followed"])
+            session.averaged.steps.copy_(groups["average"]["steps"])
         history = session.history
         history.records.extend(records)
         if header["best_epoch"] is not None:
@@ -145,6 +153,7 @@ class Archive(Folder):
         }
         if session.averaged is not None:
             tensors["followed"] = session.net.state_dict()
+            tensors["average"] = {"steps": session.averaged.steps}
         scalars = {
             "epoch": history.n_epochs,
             "best_epoch": history.best_epoch,
@@ -268,6 +277,7 @@ def _check_groups(
         ("model", own),
         ("best", own if selected else {}),
         ("followed", followed),
+        ("average", {} if session.averaged is None else {"steps": session.averaged.steps}),
     ):
         check_tensors(
             run.checkpoint,
@@ -275,7 +285,7 @@ def _check_groups(
             like,
             problem="was saved from another net",
             remedy="Pass a net like the one that it was started with.",
-            finite=finite if like else (),
+            finite=[name for name in finite if name in like],
         )
 
 

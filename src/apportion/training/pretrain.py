@@ -11,7 +11,7 @@ bags play no part. What is trained, checkpoints, captured steps and resuming are
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors.torch import save_file
-from torch import nn
+from torch import Tensor, nn
 
 from apportion.bags.bags import Bags
 from apportion.config import TrainConfig
@@ -46,6 +46,7 @@ __all__ = ["load_pretrained", "pretrain", "pretraining_config"]
 log = logging.getLogger("apportion")
 
 KIND = "pretrained"
+MOST_APART, MOST_WIDER = 3.0, 8.0  # standard deviations between means, and ratio of them
 HIDDEN, PROJECTED = 1024, 256  # sizes of the projector
 REMEDY = "Pass the folder of a run of pretrain, or its file pretrained.safetensors."
 
@@ -157,8 +158,27 @@ def load_pretrained(net: nn.Module, path: str | PathLike[str]) -> int:
         remedy="Pass a net like the one that was pre-trained, with the same options.",
         finite=[name for name, value in like.items() if value.is_floating_point()],
     )
+    _check_scale(file, own, tensors)
     net.load_state_dict({**own, **tensors})
     return rows
+
+
+def _check_scale(file: Path, own: Mapping[str, Tensor], saved: Mapping[str, Tensor]) -> None:
+    """Check that a `Normalized` net was pre-trained on instances of the scale that it has now."""
+    if not {"mean", "std"} <= own.keys() & saved.keys():
+        return
+    mean, std = (own[name].double().cpu() for name in ("mean", "std"))
+    theirs, spread = (saved[name].double().cpu() for name in ("mean", "std"))
+    if not (spread > 0).all():
+        raise RunError(f"{file} is damaged: its standard deviations must be above 0.", REMEDY)
+    apart = (mean - theirs).abs() / torch.maximum(std, spread)
+    if (apart > MOST_APART).any() or ((std / spread).log().abs() > np.log(MOST_WIDER)).any():
+        raise RunError(
+            f"{file} was pre-trained on instances of mean {float(theirs.mean()):.3g} and standard "
+            f"deviation {float(spread.mean()):.3g}, but these have {float(mean.mean()):.3g} and "
+            f"{float(std.mean()):.3g}.",
+            "Store both alike, for example as uint8 from 0 to 255; or pre-train on these.",
+        )
 
 
 def _rows_of(several: Sequence[Bags]) -> Bags:

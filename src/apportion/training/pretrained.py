@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -36,13 +36,13 @@ from apportion.plan import (
     views_for,
 )
 from apportion.runs.header import read_header
-from apportion.runs.run import Run, planned
+from apportion.runs.run import WITHOUT_LABELS, Run, planned
 from apportion.training.archive import begin
 from apportion.training.job import OnEpoch
 from apportion.training.pretrain import KIND, load_pretrained, pretrain, pretraining_config
 
-__all__ = ["PretrainPlan", "file_of", "load_as_planned", "net_as_before", "plan_alone",
-           "pretrain_as_planned", "warn_of_time"]  # fmt: skip
+__all__ = ["PretrainPlan", "check_same_pretraining", "file_of", "load_as_planned",
+           "net_as_before", "plan_alone", "pretrain_as_planned", "warn_of_time"]  # fmt: skip
 
 log = logging.getLogger("apportion")
 
@@ -135,6 +135,11 @@ def pretrain_as_planned(
         **alike,
     )
     inside = None if run is None else Run(run.pretraining)
+    if inside is not None and inside.folder.is_symlink():
+        raise RunError(
+            f"{inside.folder} is a link: nothing is written through links.",
+            "Remove it, or train in another folder.",
+        )
     if inside is None or not inside.pretrained.exists():
         warn_of_time(plan, config)
     with nullcontext() if run is None else run.locked():
@@ -171,6 +176,11 @@ def file_of(path: str | PathLike[str]) -> Path:
             return found
     begun = inside if inside.config.exists() else run
     total, unit = planned(begun.settings())
+    if begun is run and run.settings()["method"]["name"] != WITHOUT_LABELS:
+        raise RunError(
+            f"{given} holds a run of training, which keeps no pre-training of its own.",
+            f"{remedy}{run.pretrained.name}.",
+        )
     raise RunError(
         f"{given} has nothing that is pre-trained: {len(begun.records())} of "
         f"{count(total, unit)} are done in {begun.folder}.",
@@ -185,8 +195,21 @@ def net_as_before(path: str | PathLike[str]) -> dict[str, str]:
     return {name: known[name] for name in ("net", "stem") if isinstance(known.get(name), str)}
 
 
+def check_same_pretraining(run: Run | None, plan: Plan) -> None:
+    """Check that a run which goes on began with the pre-training that is planned now."""
+    if run is None or plan.pretraining is None or not run.config.exists():
+        return
+    before = run.settings().get("plan", {}).get("pretraining")
+    now = str(plan.pretraining).partition(" (")[0]
+    if isinstance(before, str) and not before.startswith(now):
+        raise RunError(
+            f"{run.folder} holds a run of another pre-training: {before}; not {now}.",
+            "Pass what it was started with, or train in another folder.",
+        )
+
+
 def load_as_planned(
-    net: nn.Module, path: str | PathLike[str], plan: Plan, before: Mapping[str, str]
+    net: nn.Module, train: Bags, path: str | PathLike[str], plan: Plan, before: Mapping[str, str]
 ) -> Plan:
     """Load what was pre-trained; return the plan with what it says of that.
 
@@ -195,7 +218,19 @@ def load_as_planned(
     before : mapping
         What was taken over from `net_as_before`, and not given.
     """
-    rows = load_pretrained(net, file_of(path))
+    file = file_of(path)
+    rows = load_pretrained(net, file)
+    parts: Any = read_header(file, KIND).get("parts")
+    with suppress(KeyError, TypeError, IndexError):
+        theirs, ours = parts[0]["shape"][1:], list(map(int, train.parts[0].shape[2:]))
+        if theirs != ours:
+            log.warning(
+                "%s was pre-trained on images of %s, but these are of %s: features of other sizes "
+                "may be worth less.",
+                file,
+                " × ".join(map(str, theirs)),
+                " × ".join(map(str, ours)),
+            )
     told = planned_pretraining("images", rows, None, path)
     lines = {name: Choice(value, "as it was pre-trained") for name, value in before.items()}
     lines["pretraining"] = Choice(None, f"{told.reason}, of {count(rows, 'row')}")
