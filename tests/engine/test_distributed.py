@@ -12,7 +12,7 @@ from apportion.errors import ConfigError
 @given(st.integers(1, 60), st.integers(0, 9), st.integers(1, 9))
 def test_every_row_counts_once_and_all_ranks_compute_two_at_least(n, first, world):
     rows = slice(first, first + n)
-    counted = []
+    counted: list[int] = []
     for rank in range(world):
         ranks = Ranks(rank, world)
         own = ranks.share(rows)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
@@ -63,7 +64,7 @@ def mlp() -> nn.Module:
 def of_method(name: str) -> Any:
     """Train by a method; where a name ends with a number, in steps of several passes."""
     name, _, most = name.partition("/")
-    return trained(mlp(), METHODS[name], **({"instances_per_pass": int(most)} if most else {}))
+    return trained(mlp(), METHODS[name], instances_per_pass=int(most or 4096))
 
 
 def of_augmented(name: str) -> Any:
@@ -80,14 +81,12 @@ def of_known(name: str) -> Any:
         found = torch.from_numpy(drawn[self.distinct].astype(np.float32))
         return found.index_select(0, self.inverse)
 
-    before, Instances.confidence = Instances.confidence, known  # type: ignore[method-assign]
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Instances, "confidence", known)
         bags = bags_of((5, 30)) if name == "few" else None
         of_first = {"few": "random", "all": "random"}.get(name, name)
         method = FPL(eta=1, first=of_first, memory=0.5, first_weight=2)
         return trained(mlp(), method, bags=bags, epochs=4)
-    finally:
-        Instances.confidence = before  # type: ignore[method-assign]
 
 
 def of_net(name: str) -> Any:

@@ -178,17 +178,25 @@ def _train_here(
 
 @contextmanager
 def _ended_by_torchrun(ranks: Ranks) -> Iterator[None]:
-    """Take the end by torchrun for what it is: another process has ended before."""
+    """Take the end by torchrun for what it is: another process has ended before.
+
+    From then on, and after an error, a process has the time to say so.
+    """
+    if not ranks.are_several:
+        yield
+        return
 
     def end(*_: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         raise lost(ranks.world)
 
-    before = signal.signal(signal.SIGTERM, end) if ranks.are_several else None
+    before = signal.signal(signal.SIGTERM, end)
     try:
         yield
-    finally:
-        if ranks.are_several:
-            signal.signal(signal.SIGTERM, before)
+    except BaseException:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise
+    signal.signal(signal.SIGTERM, before)
 
 
 def _settled(folder: Path) -> str:

@@ -30,7 +30,7 @@ __all__ = ["ALONE", "PeerLostError", "Ranks", "is_one_of_many", "speaks_for_all"
 
 OF_TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 LONGEST = timedelta(minutes=30)  # that ranks wait for one that is alive, but says nothing
-TO_SPEAK = 5.0  # seconds that the rank in which an error arose has to say so
+TO_SPEAK = 3.0  # seconds that the rank in which an error arose has to say so
 BUCKET = 2**25  # numbers that are summed at a time
 GO_ON, STOP = "go on", "stop"
 
@@ -263,6 +263,7 @@ def together(device: str = "auto") -> Iterator[Ranks]:
 
 def _connect(ranks: Ranks) -> None:
     import torch.distributed as dist
+    import torch.distributed.nn  # noqa: F401 (imported later, it would keep this connection for good)
     from torch.distributed.distributed_c10d import PrefixStore
     from torch.distributed.rendezvous import rendezvous
 
