@@ -20,6 +20,7 @@ from apportion.config import TrainConfig
 from apportion.engine.batches import Instances
 from apportion.methods.pseudo_labels import FPL
 from apportion.methods.registry import METHODS
+from apportion.methods.vat import LLPVAT
 from apportion.nets.build import build_net
 from apportion.training.fit import fit
 
@@ -64,7 +65,9 @@ def mlp() -> nn.Module:
 def of_method(name: str) -> Any:
     """Train by a method; where a name ends with a number, in steps of several passes."""
     name, _, most = name.partition("/")
-    return trained(mlp(), METHODS[name], instances_per_pass=int(most or 4096))
+    # At its default ξ float32 knows no direction of steepest change: rounding decides it.
+    method = LLPVAT(xi=1e-2) if name == "llp-vat" else METHODS[name]
+    return trained(mlp(), method, instances_per_pass=int(most or 4096))
 
 
 def of_augmented(name: str) -> Any:

@@ -151,7 +151,7 @@ class Ranks:
             tensor.detach().copy_(sent)
 
     def by_first(self, decide: Callable[[], Any]) -> Any:
-        """Let the first rank alone call a function, and return its answer, plain values, on all.
+        """Return, on all ranks, what a function returns that the first alone calls: plain values.
 
         If it raises KeyboardInterrupt, all do. After any other error it says no more, and the
         others raise `PeerLostError`.
