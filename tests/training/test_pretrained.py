@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from apportion import Bags, Run, TrainConfig, build_net
-from apportion.errors import RunError
+from apportion.errors import ConfigError, RunError
 from apportion.methods.registry import METHODS
 from apportion.plan import Choice, Pretraining, make_plan
 from apportion.training.pretrain import pretrain, pretraining_config
@@ -77,3 +77,11 @@ def test_what_was_pretrained_is_found_in_folders_and_as_a_file(tmp_path):
     with pytest.raises(RunError, match="nowhere does not exist") as refused:
         file_of(tmp_path / "nowhere")
     assert "Pass the folder of a finished run of apportion pretrain" in str(refused.value)
+
+
+def test_several_processes_are_told_to_pretrain_in_one(quick, monkeypatch):
+    for name, value in {"RANK": 0, "WORLD_SIZE": 2, "MASTER_ADDR": "x", "MASTER_PORT": 1}.items():
+        monkeypatch.setenv(name, str(value))
+    bags = images()
+    with pytest.raises(ConfigError, match=r"several processes would share.*\n.*--pretrained runs"):
+        as_planned(build_net("resnet18", bags), bags)

@@ -42,13 +42,25 @@ from numpy.typing import NDArray
 
 from apportion import metrics
 from apportion.bags.bags import Bags
-from apportion.errors import ConfigError, count
+from apportion.engine.distributed import is_one_of_many
+from apportion.errors import ConfigError, Option, count
 from apportion.labels.linear import LINEAR_FITS
 from apportion.plan import AUTO, SPARSE, Choice, Choices, threads_for
 from apportion.randomness import Purpose, generator
 
-__all__ = ["SMALL_STEPS", "TABLE_METHODS", "Member", "TablePlan", "check_is_table", "folds_of",
-           "members_of", "overdispersion", "per_step", "plan_table"]  # fmt: skip
+__all__ = [
+    "SMALL_STEPS",
+    "TABLE_METHODS",
+    "Member",
+    "TablePlan",
+    "check_is_alone",
+    "check_is_table",
+    "folds_of",
+    "members_of",
+    "overdispersion",
+    "per_step",
+    "plan_table",
+]
 
 TABLE_METHODS = (AUTO, *LINEAR_FITS)  # which `fit`, that trains one net, does not know
 SMALL_STEPS = "small steps"
@@ -137,6 +149,18 @@ def plan_table(
     given = None if threads is None else Choice(threads, "given")
     chosen = given or threads_for(bags, per_step(bags))
     return TablePlan(net, method, validation, chosen)
+
+
+def check_is_alone(method: str) -> None:
+    """Check that torchrun has not started several processes, which could not share the work."""
+    if is_one_of_many():
+        raise ConfigError(
+            f"the method {method!r} trains small nets one after the other, in one process, but "
+            "torchrun has started several.",
+            ("Start it without torchrun, or pass ",
+             Option("method", "'count-likelihood'", "count-likelihood"),
+             " or another method of a single net, which processes share."),
+        )  # fmt: skip
 
 
 def check_is_table(method: str, kind: str) -> None:

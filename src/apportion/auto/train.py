@@ -14,7 +14,14 @@ from torch import nn
 
 from apportion.auto.archive import Archive
 from apportion.auto.held_out import Expectation, Floats, expectation, slope
-from apportion.auto.members import Member, check_is_table, folds_of, members_of, per_step
+from apportion.auto.members import (
+    Member,
+    check_is_alone,
+    check_is_table,
+    folds_of,
+    members_of,
+    per_step,
+)
 from apportion.auto.nets import train_net
 from apportion.bags.bags import Bags
 from apportion.engine.device import device_for, own_stream, own_threads
@@ -74,6 +81,7 @@ def train_table(
     progress : bool, optional
         Whether to show a progress bar; by default on a terminal.
     """
+    check_is_alone(method)
     check_is_table(method, kind_of_instances(train))
     check_sets(train, valid, test)
     sets = {"train": train, "valid": valid, "test": test}

@@ -49,6 +49,7 @@ from apportion.bags.read import (
     read_members,
 )
 from apportion.bags.rounding import rescaled
+from apportion.bags.shards import shard_cuts
 from apportion.bags.totals import without_totals
 from apportion.errors import BagError, Words, count, listing
 
@@ -360,6 +361,28 @@ class Bags:
             truth=None if self.truth is None else known_truth(self.truth[place]),
         )
 
+    def shard(self, rank: int, world: int) -> Bags:
+        """Return one of several runs of consecutive bags, of about as many instances, as a view.
+
+        It may hold no bags at all, which no other `Bags` does.
+
+        Examples
+        --------
+        >>> bags = Bags.from_rows(None, list("aabccc"), truth=[0, 1, 0, 1, 1, 0])
+        >>> [bags.shard(rank, 2).ids for rank in range(2)]
+        [('a', 'b'), ('c',)]
+        """
+        first, last = shard_cuts(self.offsets, world)[rank : rank + 2].tolist()
+        rows = slice(self.offsets[first], self.offsets[last])
+        return self._changed(
+            index=self.index[rows],
+            offsets=self.offsets[first : last + 1] - self.offsets[first],
+            proportions=self.proportions[first:last],
+            counts=self.counts[first:last],
+            ids=self.ids[first:last],
+            truth=None if self.truth is None else self.truth[rows],
+        )
+
     def with_rows(self, x: Any, columns: Columns | None = None) -> Bags:
         """Return the same bags of other rows, as many or more.
 
@@ -422,6 +445,8 @@ class Bags:
         return summarize(self)
 
     def __repr__(self) -> str:
+        if not self.n_bags:  # of a shard
+            return "Bags(0 bags)"
         sizes = self.sizes
         truth = "unknown" if self.truth is None else "known"
         if self.truth is not None and (n := int((self.truth >= 0).sum())) < len(self.truth):

@@ -24,6 +24,7 @@ from apportion.cli.report import report
 from apportion.cli.reproduce import reproduce
 from apportion.cli.terminal import INTERRUPTED, interruptions_noted
 from apportion.cli.train import train
+from apportion.engine.distributed import speaks_for_all
 
 MISTAKE = 70  # the exit code of an error in apportion itself
 
@@ -51,6 +52,8 @@ class Verbs(TyperGroup):
             # The parser also handles a pipe that is closed, for example by head.
             if of_the_parser or isinstance(error, BrokenPipeError) or context.params.get("debug"):
                 raise
+            if not speaks_for_all(error):
+                raise typer.Exit(1) from error
             if isinstance(error, ApportionError):
                 message = error.worded(lambda option: option.flag)
                 typer.echo(f"apportion: {message}", err=True)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from contextlib import ExitStack
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +18,7 @@ from apportion.cli.options import folder_named, listed, options_of, takes
 from apportion.cli.source import Source
 from apportion.cli.terminal import INTERRUPTED, interruptible, log_shown
 from apportion.config import TrainConfig
+from apportion.engine.distributed import Ranks, lost, together
 from apportion.errors import ConfigError, RunError, count
 from apportion.runs.run import Run, planned
 
@@ -126,9 +130,24 @@ def train(
     be edited and trained from again, log.jsonl with one record per epoch or net,
     checkpoints, and the model for apportion predict and export.
     """
+    with together(options["device"] or "auto") as ranks, _ended_by_torchrun(ranks):
+        _train_here(source, out, resume, options, ranks, force=force, tensorboard=tensorboard)
+
+
+def _train_here(
+    source: Path | None,
+    out: Path | None,
+    resume: Path | None,
+    options: dict[str, Any],
+    ranks: Ranks,
+    *,
+    force: bool,
+    tensorboard: bool,
+) -> None:
+    """Read what is asked for, and train it: of several processes the first alone writes."""
     given, sections, more = Source.given(options), _sections(options), False
     if resume is not None:
-        resume = settled(resume)
+        resume = Path(ranks.by_first(partial(_settled, resume)))
         # Where and with how many threads it computes may change, and epochs may be added.
         free = {name: sections["train"].pop(name) for name in ("device", "threads", "epochs")}
         chosen = [name for own in sections.values() for name, v in own.items() if v is not None]
@@ -150,14 +169,43 @@ def train(
         else:
             job = TrainJob(Source(str(source), **given))
         job = job.changed(sections)
-        out = None if out is None else settled(out)
-        check_free(out, force=force)
+        if ranks.leads:
+            out = None if out is None else settled(out)
+            check_free(out, force=force)
     before = None if resume is None else Run(resume)
-    if before is not None and before.evaluation.exists() and not more:
-        done = count(len(before.records()), unit)
-        typer.echo(f"{before.folder} is finished: {done}. There is nothing to do.")
+    if before is not None and not more and ranks.by_first(before.evaluation.exists):
+        if ranks.leads:
+            done = count(len(before.records()), unit)
+            typer.echo(f"{before.folder} is finished: {done}. There is nothing to do.")
         return
-    _train(job, out, before, force=force, tensorboard=tensorboard)
+    _train(job, out, before, ranks, force=force, tensorboard=tensorboard)
+
+
+@contextmanager
+def _ended_by_torchrun(ranks: Ranks) -> Iterator[None]:
+    """Take the end by torchrun for what it is: another process has ended before.
+
+    From then on, and after an error, a process has the time to say so.
+    """
+    if not ranks.are_several:
+        yield
+        return
+
+    def end(*_: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise lost(ranks.world)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    except BaseException:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise
+    signal.signal(signal.SIGTERM, before)
+
+
+def _settled(folder: Path) -> str:
+    return str(settled(folder))
 
 
 def _sections(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -200,21 +248,30 @@ def _check_added(epochs: int | None, before: int, unit: str, folder: Path) -> No
 
 
 def _train(
-    job: TrainJob, out: Path | None, before: Run | None, *, force: bool, tensorboard: bool
+    job: TrainJob,
+    out: Path | None,
+    before: Run | None,
+    ranks: Ranks,
+    *,
+    force: bool,
+    tensorboard: bool,
 ) -> None:
     """Train in a new folder or go on with the run before, and report the result."""
     from apportion.training.progress import announce
     from apportion.training.tensorboard import tensorboard as event_files
 
     with ExitStack() as stack:
-        stack.enter_context(log_shown())
+        stack.enter_context(log_shown() if ranks.leads else nullcontext())
         begun = before is not None and before.checkpoint.exists()
         found = job.prepare(None if before is None else _columns_of(before), begun=begun)
         interruption = stack.enter_context(interruptible())
-        run = before or stack.enter_context(new_run(out, force=force))
+        run = before
+        if run is None and ranks.leads:
+            run = stack.enter_context(new_run(out, force=force))
+        run = _as_first(run, ranks)
         run.about = found.about if before is None else _sections_of(before)
         log_events = None
-        if tensorboard:
+        if tensorboard and ranks.leads:
             if run.tensorboard.is_symlink():
                 raise RunError(
                     f"{run.tensorboard} is a link, and nothing is written through links.",
@@ -230,19 +287,30 @@ def _train(
         def on_first(record: dict[str, Any], net: Any) -> None:  # noqa: ARG001
             interruption.after_epoch()
 
-        announce(_intent(run, found), None)
+        if ranks.leads:
+            announce(_intent(run, found), None)
         try:
             history = found.train(run, on_epoch, on_first)
         except KeyboardInterrupt:
-            typer.echo(_stopped(run, begun=before is not None or run.has_begun()), err=True)
+            if ranks.leads:
+                begun = before is not None or run.has_begun()
+                typer.echo(_stopped(run, begun=begun), err=True)
             raise typer.Exit(INTERRUPTED) from None
         finally:
             interruption.over = True
-        if before is not None:
+        if before is not None and ranks.leads:
             settled(run.folder)
+    if not ranks.leads:
+        return
     typer.echo(_told(run, history, job.source))
     if tensorboard:
         typer.echo(f"  tensorboard --logdir {shlex.quote(str(run.tensorboard))}")
+
+
+def _as_first(run: Run | None, ranks: Ranks) -> Run:
+    """Return the run, or on other ranks than the first a run in the same folder."""
+    folder = ranks.by_first(lambda: None if run is None else str(run.folder))
+    return Run(folder) if run is None else run
 
 
 def _columns_of(run: Run) -> Columns | None:

@@ -27,6 +27,7 @@ from apportion.bags.sparse import is_sparse, rows_at_once
 from apportion.config import TrainConfig
 from apportion.engine.copies import Parts
 from apportion.engine.device import memory_for
+from apportion.engine.distributed import ALONE, Ranks
 from apportion.engine.feed import Feed, Resident, Streamed, readable_part
 from apportion.engine.inference import cut, fill_confidence
 from apportion.engine.items import Itemwise
@@ -47,6 +48,26 @@ class Batch(NamedTuple):
     position: Tensor  # (b,) which they are: positions in `Bags.index`, or among distinct rows
     progress: Tensor  # () how much of the training is done, from 0 to 1, in float64
     target: Tensor | None = None  # (b, C) what they are to be taken for, if the method says it
+    share: slice | None = None  # which they are of those of all ranks, where there are several
+    of: int = 0  # how many instances these are
+
+    def shared(self, share: slice, of: int) -> Batch:
+        """Return a rank's share of the instances of all ranks."""
+        return Batch(
+            tuple(part[share] for part in self.x),
+            self.position[share],
+            self.progress,
+            None if self.target is None else self.target[share],
+            share,
+            of,
+        )
+
+    def noise_like(self, part: Tensor) -> Tensor:
+        """Draw normal numbers of the shape of a part, for each instance what one rank draws."""
+        if self.share is None:
+            return torch.randn_like(part)
+        shape = self.of, *part.shape[1:]
+        return torch.randn(shape, dtype=part.dtype, device=part.device)[self.share]
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +101,14 @@ class Step:
 
 
 class Instances:
-    """The instances of some bags, available to a device, without the truth."""
+    """The instances of some bags, available to a device, without the truth.
+
+    With several `ranks`, steps are those of one rank, but with the rows that this rank computes; or
+    with all of them, if it `reads_all`.
+    """
+
+    ranks: Ranks = ALONE
+    reads_all: bool = False  # as what is drawn for rows may depend on the others of the step
 
     def __init__(self, bags: Bags, feed: Feed) -> None:
         self.bags, self.feed, self.device = bags.without_truth(), feed, feed.device
@@ -88,6 +116,12 @@ class Instances:
         self.inverse = torch.from_numpy(inverse).to(self.device)
         self.offsets = torch.from_numpy(bags.offsets).to(self.device)
         self.proportions = torch.from_numpy(bags.proportions).to(self.device)
+
+    def shard(self, ranks: Ranks) -> Instances:
+        """Return the instances of the whole bags that are a rank's to look at."""
+        if not ranks.are_several:
+            return self
+        return Instances(self.bags.shard(ranks.rank, ranks.world), self.feed)
 
     def confidence(self, net: nn.Module, precision: torch.dtype, most: int) -> Tensor:
         """Compute conf(x, c, f) of every instance (N, C); each distinct row is computed once."""
@@ -98,6 +132,8 @@ class Instances:
 
     def bag_means(self, confidence: Tensor) -> Tensor:
         """Average the rows of each bag: `apportion.metrics.bag_means` on the device."""
+        if not self.bags.n_bags:  # of a shard
+            return self.proportions
         # torch's stubs know no keyword arguments of this function.
         means: Tensor = torch.segment_reduce(confidence.double(), "mean", offsets=self.offsets)
         return means
@@ -123,9 +159,10 @@ class Instances:
             proportions = self.proportions[self._here(order)].float()
             sizes_here = self._here(sizes.astype(np.float32))
         spans, often = list(pairwise(ends)), Counter(shapes)
-        one_pass = [n <= config.instances_per_pass for n, _ in shapes]
+        one_pass = [n <= config.instances_per_pass * self.ranks.world for n, _ in shapes]
         draw = Draw(config.seed, epoch)
-        x = self.feed.batches(rows[position], compress(spans, one_pass), draw)
+        read = (self._to_read(*span) for span in compress(spans, one_pass))
+        x = self.feed.batches(rows[position], read, draw)
         positions = self._here(position)
         for s, (first, end) in enumerate(spans):
             step = Step(
@@ -147,7 +184,7 @@ class Instances:
             yield step
 
     def pieces(self, step: Step, most: int) -> Iterator[tuple[slice, Parts]]:
-        """Yield the rows of a step, piece by piece."""
+        """Yield the rows of a step, piece by piece; where there are several ranks, this one's."""
         pieces = step.pieces(most)
         if step.x is not None and len(pieces) == 1:
             yield pieces[0], step.x
@@ -156,8 +193,15 @@ class Instances:
         else:
             all_rows = self.distinct if step.unit == "rows" else self.bags.index
             rows = all_rows[step.position.cpu().numpy()]
-            spans = [piece.indices(len(rows))[:2] for piece in pieces]
+            spans = [self._to_read(piece.start, piece.stop) for piece in pieces]
             yield from zip(pieces, self.feed.batches(rows, spans, step.draw), strict=True)
+
+    def _to_read(self, first: int, end: int) -> tuple[int, int]:
+        """Return which rows of a step this rank reads, of those from first to end - 1."""
+        if self.reads_all or not self.ranks.are_several:
+            return first, end
+        own = self.ranks.share(slice(first, end))
+        return own.start, own.stop
 
     def _here(self, values: NDArray[Any]) -> Tensor:
         return torch.from_numpy(values).to(self.device)

@@ -11,6 +11,9 @@ with :math:`\ell'(m)` held fixed, which again adds up over pieces. Both passes c
 and draw the same random numbers, so the gradient is that of a single pass (but for BatchNorm, which
 normalises each piece by itself).
 
+Several ranks share the instances of every piece. The sums m over all of them are those of one rank,
+and so are the sums of the gradients of their shares, which are taken in one place, before clipping.
+
 On a GPU, steps of a shape that many have are recorded as a CUDA graph after a few of them, and the
 others are replays. Steps of several passes are not: their pieces are seeded on the host.
 """
@@ -28,12 +31,14 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import Function
 from torch.nn.modules.instancenorm import _InstanceNorm
 
 from apportion.engine.averaged import AveragedNet
 from apportion.engine.batches import Batch, Instances, Step
 from apportion.engine.capture import CapturedStep, as_recorded
 from apportion.engine.copies import Parts
+from apportion.engine.distributed import Ranks
 from apportion.engine.generators import OwnGenerators, global_generator
 from apportion.engine.update import update
 from apportion.errors import ApportionError, ConfigError
@@ -89,15 +94,21 @@ class Stepper:
         self.parameters = [*net.parameters()]  # a frozen one may be trained later
         self.clip_norm, self.own_optimizer = clip_norm, own_optimizer
         self.instances, self.precision, self.augment = instances, precision, augment
-        self.most, self.mode = instances_per_pass, mode
+        self.ranks = instances.ranks
+        self.most, self.mode = instances_per_pass * self.ranks.world, mode
         self.generators, self.average = generators, average
+        several = self.ranks.are_several
+        self.apart = (
+            OwnGenerators(instances.device) if several else None
+        )  # what each rank's net draws
         self.progress = torch.zeros((), dtype=torch.float64, device=instances.device)
         self.warm = Counter[tuple[int, int]]()
         self.graphs: dict[tuple[int, int], CapturedStep] = {}
         self.places: list[int] = []  # of the weights in memory, when they were recorded
 
-    def begin_epoch(self) -> None:
+    def begin_epoch(self, seed: int = 0, epoch: int = 0) -> None:
         """Forget recordings of weights that were moved since, as to another device and back."""
+        self._reseed_apart(seed, epoch)
         nets = [self.net] if self.average is None else [self.net, self.average.net]
         places = [t.data_ptr() for net in nets for t in chain(net.parameters(), net.buffers())]
         if places != self.places:
@@ -170,6 +181,8 @@ class Stepper:
         with self._arithmetic():
             whole = len(step.position) <= self.most
             loss = self.one_pass(step) if whole else self.two_passes(step)
+        if self.ranks.are_several:
+            loss = self._summed(loss)
         if self.clip_norm is not None:
             moved = (p for group in self.optimizer.param_groups for p in group["params"])
             nn.utils.clip_grad_norm_(moved, self.clip_norm)
@@ -191,9 +204,12 @@ class Stepper:
         """Put the gradient into the parameters."""
         ((piece, x),) = self.instances.pieces(step, self.most)
         batch, logits = self._forward(step, piece, x)
-        parts = [self.losses.instance_loss(self.net, batch, logits)]
+        parts = [self._instance_loss(step, piece, batch, logits)]
         if step.proportions is not None:
-            parts.append(self._bag_loss(step, self._sums(step, piece, logits)))
+            sums: Tensor = self._sums(step, piece, logits)
+            if self.ranks.are_several:
+                sums = _OverRanks.apply(sums, self.ranks)  # type: ignore[no-untyped-call]
+            parts.append(self._bag_loss(step, sums))
         given = [part for part in parts if part is not None]
         if not given:
             raise ConfigError(
@@ -203,6 +219,8 @@ class Stepper:
         loss = sum(given[1:], start=given[0])
         self._forget_gradients()
         torch.autograd.backward(loss)
+        if not self.ranks.leads:  # the loss of bags is the same on all ranks, and counts once
+            loss = torch.zeros_like(loss) if parts[0] is None else parts[0]
         return loss.detach()
 
     def two_passes(self, step: Step) -> Tensor:
@@ -218,23 +236,52 @@ class Stepper:
                     sums = self._sums(step, piece, self._forward(step, piece, x)[1])
                     means = sums if means is None else means.add_(sums)
             assert means is not None
+            self.ranks.sum_([means])
             torch.clear_autocast_cache()  # its weights know no gradients in older torch
             means.requires_grad_()
             if (bag_loss := self._bag_loss(step, means)) is not None:
                 (slope,) = torch.autograd.grad(bag_loss, means)
-                loss += bag_loss.detach()
+                loss += bag_loss.detach() if self.ranks.leads else 0
         for i, (piece, x) in enumerate(self.instances.pieces(step, self.most)):
             self._reseed(seed + i)
             batch, logits = self._forward(step, piece, x)
             part = logits.new_zeros(())
-            if (instance_loss := self.losses.instance_loss(self.net, batch, logits)) is not None:
-                part = part + instance_loss * (len(batch.position) / len(step.position))
+            instance_loss = self._instance_loss(step, piece, batch, logits)
+            if instance_loss is not None:
+                part = part + instance_loss
                 loss += part.detach()
             if slope is not None:
                 part = part + (slope * self._sums(step, piece, logits)).sum()
             torch.autograd.backward(part)
         self._reseed(seed - 1)
         return loss
+
+    def _instance_loss(
+        self, step: Step, piece: slice, batch: Batch, logits: Tensor
+    ) -> Tensor | None:
+        """Return what the instances of a piece, or a rank's share of it, add to the step's mean."""
+        loss = self.losses.instance_loss(self.net, batch, logits)
+        counted = self.ranks.counted(piece)
+        if loss is None or counted == len(step.position):
+            return loss
+        return loss * (counted / len(step.position))
+
+    def _summed(self, loss: Tensor) -> Tensor:
+        """Sum the gradients over all ranks; return the loss of the whole step.
+
+        A weight that no rank has a gradient of stays without.
+        """
+        moved = [own for own in self.parameters if own.requires_grad]
+        given = [float(own.grad is not None) for own in moved]
+        known = torch.tensor(given, dtype=loss.dtype, device=loss.device)
+        for own in moved:
+            own.grad = torch.zeros_like(own) if own.grad is None else own.grad
+        total = loss.clone()
+        self.ranks.sum_([total, known, *(own.grad for own in moved if own.grad is not None)])
+        if not all(given):
+            for own, ranks_with in zip(moved, known.tolist(), strict=True):
+                own.grad = own.grad if ranks_with else None
+        return total
 
     def _forget_gradients(self) -> None:
         """Do what `zero_grad` does, which takes as long as a layer of a small net."""
@@ -244,18 +291,35 @@ class Stepper:
     def _forward(self, step: Step, piece: slice, x: Parts) -> tuple[Batch, Tensor]:
         if self.losses.views > 1:
             x = tuple(torch.cat([part] * self.losses.views) for part in x)
+        if self.ranks.are_several:
+            return self._forward_of_share(step, piece, x)
         changed = self.augment(x, global_generator(self.instances.device))
         batch = self.losses.mixed(Batch(changed, step.position[piece], self.progress))
         return batch, self.net(*batch.x).float()
 
+    def _forward_of_share(self, step: Step, piece: slice, x: Parts) -> tuple[Batch, Tensor]:
+        own, n = self.ranks.share(piece), piece.stop - piece.start
+        share = slice(own.start - piece.start, own.stop - piece.start)
+        if self.instances.reads_all:
+            changed = self.augment(x, global_generator(self.instances.device))
+            batch = self.losses.mixed(Batch(changed, step.position[piece], self.progress))
+            batch = batch.shared(share, n)
+        else:  # there is nothing to draw
+            batch = self.losses.mixed(Batch(x, step.position[own], self.progress, None, share, n))
+        with self.apart or nullcontext():
+            return batch, self.net(*batch.x).float()
+
     def _sums(self, step: Step, piece: slice, logits: Tensor) -> Tensor:
-        """Compute what a piece adds to the mean moments of each bag of the step."""
+        """Compute what a piece, or a rank's share of it, adds to the mean moments of each bag."""
         assert step.sizes is not None
         assert step.bag is not None
         assert step.weight is not None
-        shares = self.losses.moments(logits.softmax(dim=1)) * step.weight[piece, None]
+        own = self.ranks.share(piece)
+        shares = self.losses.moments(logits.softmax(dim=1)) * step.weight[own, None]
         sums = shares.new_zeros(len(step.sizes), shares.shape[1])
-        return sums.index_add(0, step.bag[piece], shares)
+        if not self.ranks.counted(piece):
+            return sums + 0 * shares.sum()
+        return sums.index_add(0, step.bag[own], shares)
 
     def _bag_loss(self, step: Step, means: Tensor) -> Tensor | None:
         assert step.proportions is not None
@@ -265,6 +329,23 @@ class Stepper:
     def _reseed(self, seed: int) -> None:
         for device in {torch.device("cpu"), self.instances.device}:
             global_generator(device).manual_seed(seed)
+        self._reseed_apart(seed, 0)
+
+    def _reseed_apart(self, seed: int, epoch: int) -> None:
+        if self.apart is not None:
+            self.apart.reseed(seed + self.ranks.rank * 2**32, epoch)
+
+
+class _OverRanks(Function):
+    """Sums over all ranks, each of which has the gradient of what it has added itself."""
+
+    @staticmethod
+    def forward(_: Any, sums: Tensor, ranks: Ranks) -> Tensor:
+        return ranks.total(sums)
+
+    @staticmethod
+    def backward(_: Any, slope: Tensor) -> tuple[Tensor, None]:
+        return slope, None
 
 
 def host_state() -> tuple[object, ...]:

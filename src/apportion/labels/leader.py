@@ -40,6 +40,7 @@ Pseudo-Label Decision by Regret Minimization", ICASSP 2023.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from itertools import pairwise
@@ -50,6 +51,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from apportion.bags.bags import Bags
+from apportion.bags.shards import shard_cuts
 from apportion.config import MOST_THREADS
 from apportion.errors import DataError, RunError, must_be
 from apportion.labels.assign import assign, compile_ahead, likeliest_labels
@@ -349,6 +351,10 @@ class Leader:
         if confidence.shape != self.total.shape or confidence.dtype.kind != "f":
             given = f"{confidence.dtype} of shape {confidence.shape}"
             raise must_be("confidence", f"floats of shape {self.total.shape}", given)
+        if not len(self.labels):  # of a shard
+            self.decisions += 1
+            self.prices = self.best_prices = np.zeros(self.bags.counts.shape)
+            return Decided(self.labels, 0.0, 0.0)
         if not (confidence.min() >= 0 and confidence.max() <= LARGEST):  # nor are both of NaN
             bad = np.argmax(~((confidence >= 0) & (confidence <= LARGEST)).all(axis=1))
             raise DataError(
@@ -374,6 +380,23 @@ class Leader:
         )
         self.prices, self.best_prices = decided.prices, so_far.prices
         return Decided(self.labels, changed, so_far.value)
+
+    def shard(self, rank: int, world: int) -> Leader:
+        """Return a leader of `Bags.shard` alone, which decides what this one would decide there.
+
+        It goes on from where this one is, which is not to be used any more.
+        """
+        own, offsets = copy.copy(self), self.bags.offsets
+        bags = slice(*shard_cuts(offsets, world)[rank : rank + 2].tolist())
+        rows = slice(offsets[bags.start], offsets[bags.stop])
+        own.bags = self.bags.shard(rank, world)
+        own.first_position = self.first_position + int(rows.start)
+        own.labels, own.total = self.labels[rows].copy(), self.total[rows].copy()
+        own.remembered = None if self.remembered is None else self.remembered[rows].copy()
+        own.played = self.played if rank == 0 else 0.0  # it is a sum
+        own.prices = None if self.prices is None else self.prices[bags]
+        own.best_prices = None if self.best_prices is None else self.best_prices[bags]
+        return own
 
     def _perturbed_totals(self, confidence: Floats) -> Floats:
         """Add an epoch's unlikelihood to the totals, and return what decides the next labels."""

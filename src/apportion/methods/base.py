@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from apportion.bags.bags import Bags
 from apportion.engine.batches import Batch, Unit
+from apportion.engine.distributed import Ranks
 
 __all__ = ["Method", "Supervision"]
 
@@ -30,6 +31,10 @@ class Supervision:
     decides_first: bool = False  # whether to call `epoch_end(0, …)` on the untrained network
     next_epoch: int | None = None  # to call `epoch_end` with, where the method counts epochs
     views: int = 1  # how often a batch goes through the net together, each time augmented anew
+    mixes: bool = False  # whether what `mixed` returns of an instance depends on the others
+    decides_for_own: bool = (
+        False  # whether `epoch_end` wants the confidences of this rank's bags alone
+    )
     resolved: Mapping[str, float] = {}  # settings that depend on the run, for its record
 
     def mixed(self, batch: Batch) -> Batch:
@@ -67,8 +72,16 @@ class Supervision:
         """Learn from the confidences (N, C) after an epoch; return numbers for its log."""
         return {}
 
+    def share_with(self, ranks: Ranks) -> None:
+        """Share all later decisions with other ranks, and set `decides_for_own`, if the method can.
+
+        It may decide for the bags of ``bags.shard(ranks.rank, ranks.world)`` alone, and gather what
+        the others have decided for theirs. By default each rank decides for all bags.
+        """
+        return
+
     def state_dict(self) -> dict[str, Tensor]:
-        """Return all that is needed to go on, as tensors."""
+        """Return all that is needed to go on, as tensors: with several ranks, that of them all."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:

@@ -73,7 +73,7 @@ class PiConsistency(Proportions):
         x = prepare(*batch.x)
         check_perturbable(x)
         with torch.no_grad(), frozen_statistics(net):
-            noisy = (_with_noise(part, self.method.std) for part in x)
+            noisy = (_with_noise(part, self.method.std, batch) for part in x)
             other: Tensor = network(*noisy).float().softmax(dim=1)
         distance = (logits.softmax(dim=1) - other).square().sum(dim=1).mean()
         weight = self.method.weight * ramp(batch.progress, self.method.ramp)
@@ -110,6 +110,6 @@ def check_perturbable(x: Iterable[Tensor]) -> None:
         )
 
 
-def _with_noise(part: Tensor, std: float) -> Tensor:
+def _with_noise(part: Tensor, std: float, batch: Batch) -> Tensor:
     """Add noise to measurements; codes of categories and lengths stay what they are."""
-    return part + std * torch.randn_like(part) if part.is_floating_point() else part
+    return part + std * batch.noise_like(part) if part.is_floating_point() else part

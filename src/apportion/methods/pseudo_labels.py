@@ -30,9 +30,11 @@ from torch.nn.functional import cross_entropy, one_hot
 
 from apportion.bags.bags import Bags
 from apportion.engine.batches import Batch, Unit
+from apportion.engine.distributed import ALONE, Ranks
 from apportion.errors import ConfigError, must_be
 from apportion.labels.leader import First, Leader, Unlikelihood, check_settings
 from apportion.methods.base import Supervision
+from apportion.metrics import accuracy
 
 __all__ = ["FPL", "PseudoLabels"]
 
@@ -120,6 +122,7 @@ class PseudoLabels(Supervision):
     """A leader's labels on a device: the state of `FPL` in one run."""
 
     needs_confidence = True
+    ranks = ALONE
 
     def __init__(self, leader: Leader, device: torch.device) -> None:
         self.leader, self.decides_first = leader, leader.decides_first
@@ -139,12 +142,25 @@ class PseudoLabels(Supervision):
         """Decide the next labels. The leader counts the epochs itself."""
         assert confidence is not None
         decided = self.leader.decide(confidence.detach().cpu().numpy())
-        self._now_are(decided.labels)
-        return {"changed": decided.changed, "regret": decided.regret}
+        if not self.ranks.are_several:
+            self._now_are(decided.labels)
+            return {"changed": decided.changed, "regret": decided.regret}
+        labels = self.ranks.gathered(torch.from_numpy(decided.labels)).numpy()
+        changed = 1 - accuracy(labels, self.labels.cpu().numpy())
+        self._now_are(labels)
+        regret = torch.tensor(decided.regret * len(decided.labels), dtype=torch.float64)
+        return {"changed": changed, "regret": float(self.ranks.total(regret)) / len(labels)}
+
+    def share_with(self, ranks: Ranks) -> None:
+        """Decide the labels of this rank's bags alone, and gather those of the others."""
+        self.leader = self.leader.shard(ranks.rank, ranks.world)
+        self.ranks, self.decides_for_own = ranks, True
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the leader's state."""
-        return {name: torch.from_numpy(value) for name, value in self.leader.state().items()}
+        """Return the state of the leader of all bags."""
+        state = {name: torch.from_numpy(value) for name, value in self.leader.state().items()}
+        of_all = {name: self.ranks.gathered(value) for name, value in state.items() if value.ndim}
+        return state | of_all | {"played": self.ranks.total(state["played"])}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Load the leader's state."""
@@ -161,6 +177,7 @@ class SoftLabels(PseudoLabels):
     def __init__(self, leader: Leader, device: torch.device, method: FPL) -> None:
         super().__init__(leader, device)
         self.smoothing, self.mixup = method.smoothing, method.mixup
+        self.mixes = self.mixup
         index, n = leader.bags.index, leader.bags.n_instances
         rows, place = (
             np.unique(index, return_inverse=True) if method.rows else (index, np.arange(n))

@@ -88,7 +88,8 @@ class AdversarialConsistency(Proportions):
         check_perturbable(x)
         own = logits.detach().softmax(dim=1)
         with frozen_statistics(net):
-            change = [_unit(torch.randn_like(p)) if p.is_floating_point() else None for p in x]
+            noise = (batch.noise_like(p) if p.is_floating_point() else None for p in x)
+            change = [None if p is None else _unit(p) for p in noise]
             for _ in range(self.method.iterations):
                 change = self._steepest(network, x, change, own)
             changed = _moved(x, change, self.method.epsilon)

@@ -6,7 +6,7 @@ import json
 import logging
 import shlex
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from os import PathLike
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from apportion.config import TrainConfig
+from apportion.engine.distributed import ALONE, Ranks
 from apportion.errors import RunError, count, listing
 from apportion.files import as_toml
 from apportion.methods.registry import describe
@@ -45,10 +46,14 @@ GROUPS = (
 
 
 class Folder:
-    """The run folder of a training, locked and with its checkpoint; None keeps nothing."""
+    """The run folder of a training, locked and with its checkpoint; None keeps nothing.
 
-    def __init__(self, run: str | PathLike[str] | Run | None) -> None:
+    All ranks read it, and the first alone writes.
+    """
+
+    def __init__(self, run: str | PathLike[str] | Run | None, ranks: Ranks = ALONE) -> None:
         self.run = run if run is None or isinstance(run, Run) else Run(run)
+        self.ranks = ranks
         self.saved: tuple[dict[str, checkpoint.Tensors], dict[str, Any]] | None = None
 
     @contextmanager
@@ -57,8 +62,8 @@ class Folder:
         if self.run is None:
             yield
             return
-        with self.run.locked():
-            if self.run.checkpoint.exists():
+        with self.run.locked() if self.ranks.leads else nullcontext():
+            if self.ranks.by_first(self.run.checkpoint.exists):
                 self.saved = checkpoint.load(self.run)
                 checkpoint.check_header(self.run, self.saved[1])
             yield
@@ -80,7 +85,8 @@ class Archive(Folder):
         self.identity = identity_of(session)
         if self.saved is None:
             method, plan = describe(session.method), _plan(session)
-            begin(self.run, asdict(session.config), method, self._resolved(session), plan)
+            if self.ranks.leads:
+                begin(self.run, asdict(session.config), method, self._resolved(session), plan)
             return False
         (tensors, header), self.saved = self.saved, None
         run, net = self.run, session.net
@@ -98,8 +104,9 @@ class Archive(Folder):
                 raise RunError(f"{run.checkpoint} is damaged: {name} is of another run.", RESTORE)
         _check_groups(run, session, tensors, header)
         session.optimization.load(run, groups["optimizer"], header["trained"], header["optimizer"])
-        run.rewind(header["epoch"])
-        records = run.records()
+        if self.ranks.leads:
+            run.rewind(header["epoch"])
+        records = run.records()[: header["epoch"]]
         _check_log(run, records, header)
         try:
             session.supervision.load_state_dict(groups["method"])
@@ -125,7 +132,9 @@ class Archive(Folder):
         session.selected = {k: v.to(session.device) for k, v in groups["best"].items()}
         before = header["identity"]["configuration"]["epochs"]
         session.is_ended = header["ended"] is not None and session.config.epochs == before
-        run.set_epochs(session.config.epochs)
+        if self.ranks.leads:
+            run.set_epochs(session.config.epochs)
+        session.share()
         ended = f", where {header['ended']} had ended it" if header["ended"] else ""
         does = "Stays" if session.is_ended else "Going on"
         log.info("%s after epoch %d of %s%s.", does, history.n_epochs, self.run.folder, ended)
@@ -135,7 +144,8 @@ class Archive(Folder):
         """Log the last epoch, and save a checkpoint if one is due."""
         if self.run is None:
             return
-        self.run.append(session.history.records[-1])
+        if self.ranks.leads:
+            self.run.append(session.history.records[-1])
         due = session.history.n_epochs % session.config.checkpoint_every == 0
         if due or session.is_finished():
             self.save_checkpoint(session)
@@ -144,12 +154,15 @@ class Archive(Folder):
         """Save all that is needed to go on after the last epoch."""
         if self.run is None:
             return
+        of_method = session.supervision.state_dict()  # which all ranks put together
+        if not self.ranks.leads:
+            return
         history, train = session.history, session.train
         tensors = {
             "model": session.kept.state_dict(),
             "best": session.selected,
             "optimizer": optimizer_tensors(session.net, session.optimizer),
-            "method": session.supervision.state_dict(),
+            "method": of_method,
         }
         if session.averaged is not None:
             tensors["followed"] = session.net.state_dict()
@@ -170,19 +183,27 @@ class Archive(Folder):
 
     def save_models(self, session: Session) -> None:
         """Save the selected and the last model, and the evaluation of the selected one."""
-        if self.run is None or not session.classifies:
+        run = self.run
+        if run is None or not session.classifies:
             return
+        if self.ranks.leads:
+            self._save_weights(run, session)
+        # It is written once: a finished run learns no more.
+        if self.ranks.by_first(lambda: not run.evaluation.exists()):
+            evaluations = session.evaluations()
+            if self.ranks.leads:
+                save_evaluations(run, session.train.classes, evaluations)
+
+    def _save_weights(self, run: Run, session: Session) -> None:
         history, train = session.history, session.train
         about = plain_names(train.classes), describe_parts(train)
         of_train: dict[str, Any] = {"columns": train.columns, "prevalence": prevalence(train)}
         for path, weights, epoch in (
-            (self.run.model, session.selected, history.selected["epoch"]),
-            (self.run.last, session.last, history.n_epochs),
+            (run.model, session.selected, history.selected["epoch"]),
+            (run.last, session.last, history.n_epochs),
         ):
             model = Model(session.net, *about, epoch=epoch, **of_train)
             model.save(path, weights=weights)
-        if not self.run.evaluation.exists():  # it is written once: a finished run learns no more
-            save_evaluations(self.run, train.classes, session.evaluations())
 
     def _resolved(self, session: Session) -> dict[str, Any]:
         return {

@@ -18,7 +18,10 @@ from apportion.config import TrainConfig
 from apportion.data.constants import check_constants
 from apportion.engine.batches import Instances
 from apportion.engine.copies import Parts
+from apportion.engine.distributed import Ranks
 from apportion.errors import BagError, ConfigError
+from apportion.methods.registry import describe, method_named
+from apportion.training.checkpoint import fingerprint
 
 log = logging.getLogger("apportion")
 
@@ -116,6 +119,35 @@ def check_input(
             f"{type(net).__name__} has no parameters to train.",
             "Set requires_grad of some to True.",
         )
+
+
+def check_alike(ranks: Ranks, job: Any, *, classifies: bool) -> None:
+    """Check that all ranks train the same, and that several of them can.
+
+    Raises
+    ------
+    ConfigError
+        On the ranks whose bags, method or configuration are not those of the first.
+    """
+    if not ranks.are_several:
+        return
+    if not classifies:
+        raise ConfigError(
+            f"pre-training compares all rows of a step, which {ranks.world} processes share.",
+            "Pre-train in one process, with a run folder, and load that: load_pretrained.",
+        )
+    sets = {"training": job.train, "validation": job.valid, "test": job.test}
+    own = {f"{name} bags": fingerprint(bags) for name, bags in sets.items()}
+    own["method"] = repr(describe(method_named(job.method)))
+    own["configuration"] = repr(job.config)
+    for name, theirs in ranks.as_of_first(own).items():
+        if own[name] != theirs:
+            are = "are not those" if name.endswith("bags") else "is not that"
+            raise ConfigError(
+                f"the {name} of process {ranks.rank} of {ranks.world} {are} of process 0.",
+                "All processes must read the same data in the same order, and draw with the same "
+                "seeds.",
+            )
 
 
 def _remedy(x: Sequence[Tensor], net: nn.Module, error: Exception) -> str:

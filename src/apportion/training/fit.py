@@ -16,6 +16,7 @@ import copy
 import logging
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from os import PathLike
 from typing import Any
 
@@ -26,6 +27,7 @@ from apportion.bags.bags import Bags
 from apportion.config import TrainConfig
 from apportion.engine.batches import Shelf
 from apportion.engine.device import device_for, own_stream, own_threads
+from apportion.engine.distributed import ALONE, Ranks, together
 from apportion.methods.base import Method
 from apportion.methods.registry import method_named
 from apportion.nets.augment import Augment
@@ -134,22 +136,33 @@ def fit(
         scheduler=scheduler,
         augment=augment,
     )
-    with progress_bars([config.epochs], progress) as (show,):
-        return train_one(job, show)
+    with (
+        together(config.device) as ranks,
+        progress_bars([config.epochs], progress if ranks.leads else False) as (show,),
+    ):
+        return train_one(job, show, ranks=ranks)
 
 
 def train_one(
-    job: Job, show: Callable[[int, str], None], *, shelf: Shelf | None = None, name: str = ""
+    job: Job,
+    show: Callable[[int, str], None],
+    *,
+    shelf: Shelf | None = None,
+    name: str = "",
+    ranks: Ranks = ALONE,
 ) -> History:
-    """Train one net, with data that other trainings may share, and a name for the log."""
-    config, archive, device = job.config, Archive(job.run), device_for(job.config.device)
+    """Train one net, with data that other trainings may share, and a name for the log.
+
+    With several ranks, all of them do this together, and the first alone writes and shows anything.
+    """
+    config, archive, device = job.config, Archive(job.run, ranks), device_for(job.config.device)
     with (
         archive.opened(),
         own_threads(config.threads or archive.threads or _threads(job, device)),
         own_stream(device),
         ExitStack() as ending,
     ):
-        session = Session(job, device, shelf, resumed=archive.saved is not None)
+        session = Session(job, device, shelf, resumed=archive.saved is not None, ranks=ranks)
         ending.callback(session.close)
         if not archive.resume(session):
             session.begin()
@@ -169,6 +182,7 @@ def train_one(
                 with clock("evaluation"):
                     record |= session.evaluate()
             record["seconds"] = clock.seconds
+            record = ranks.as_of_first(record)
             session.keep(record)
             archive.save(session)
 
@@ -176,11 +190,11 @@ def train_one(
             show(epoch, name + brief(record))
             if job.on_epoch is not None:
                 try:
-                    answer = job.on_epoch(copy.deepcopy(record), session.kept)
+                    ends = ranks.by_first(partial(_ends, job.on_epoch, record, session))
                 except KeyboardInterrupt:  # between epochs a run can be left as it is
                     archive.save_checkpoint(session)
                     raise
-                if is_end(answer) and not session.is_finished():
+                if ends and not session.is_finished():
                     session.is_ended = True
                     archive.save_checkpoint(session)
                     log.info("%sEnded by on_epoch after epoch %d.", name, epoch)
@@ -190,6 +204,11 @@ def train_one(
     if job.on_end is not None:
         job.on_end(history)
     return history
+
+
+def _ends(on_epoch: OnEpoch, record: dict[str, Any], session: Session) -> bool:
+    """Tell whether the caller ends the training."""
+    return is_end(on_epoch(copy.deepcopy(record), session.kept))
 
 
 def _threads(job: Job, device: torch.device) -> int | None:

@@ -20,6 +20,7 @@ from torch import nn
 
 from apportion.engine.batches import Shelf
 from apportion.engine.device import MOST_RUNS, device_for, own_threads
+from apportion.engine.distributed import together
 from apportion.errors import ConfigError, must_be
 from apportion.runs.run import Run
 from apportion.training.fit import train_one
@@ -94,7 +95,9 @@ def fit_many(
         try:
             watched = replace(job, on_epoch=on_epoch)
             shelf = shelves[devices[number]]
-            return train_one(watched, shows[number], shelf=shelf, name=f"job {number} · ")
+            with together(job.config.device) as own:  # a thread takes a GPU by itself
+                about: dict[str, Any] = {"shelf": shelf, "name": f"job {number} · ", "ranks": own}
+                return train_one(watched, shows[number], **about)
         except BaseException as error:
             traceback.clear_frames(error.__traceback__)  # which hold the job's memory on the GPU
             raise

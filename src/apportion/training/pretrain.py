@@ -26,6 +26,7 @@ from apportion.bags.bags import Bags
 from apportion.config import TrainConfig
 from apportion.engine.batches import Instances, Shelf, place
 from apportion.engine.device import device_for
+from apportion.engine.distributed import together
 from apportion.engine.items import taken_by_name
 from apportion.errors import ConfigError, DataError, RunError, count
 from apportion.methods.simclr import SimCLR
@@ -107,11 +108,13 @@ def pretrain(
     limit = None if memory is None else int(memory * 2**30)
     (instances, *_) = place((carrier, None, None), device, limit=limit, shelf=shelf)
     with (
+        together(config.device) as ranks,
         _projecting(net, instances, config.seed) as head,
         progress_bars([config.epochs], progress) as (show,),
     ):
         job = Job(net, carrier, method=SimCLR(), config=config, run=run, on_epoch=on_epoch)
-        history = train_one(job, show, shelf=shelf, name="pre-training · ")
+        about: dict[str, Any] = {"shelf": shelf, "name": "pre-training · ", "ranks": ranks}
+        history = train_one(job, show, **about)
         if run is not None and not run.pretrained.exists():
             with run.locked():
                 _save(run, net, head, carrier)

@@ -21,7 +21,8 @@ from torch import nn
 from apportion.bags.bags import Bags
 from apportion.config import TrainConfig
 from apportion.engine.device import device_for
-from apportion.errors import RunError, count
+from apportion.engine.distributed import is_one_of_many
+from apportion.errors import ConfigError, RunError, count
 from apportion.methods.base import Method
 from apportion.methods.registry import describe
 from apportion.plan import (
@@ -126,6 +127,12 @@ def pretrain_as_planned(
     """
     if run is not None and run.checkpoint.exists():  # which has the weights
         return
+    if is_one_of_many():
+        raise ConfigError(
+            "pre-training compares all rows of a step, which several processes would share.",
+            "Pre-train in one process first, by apportion pretrain, and pass its folder: "
+            "LLPClassifier(pretrain='runs/pre'), or apportion train --pretrained runs/pre.",
+        )
     alike = {name: getattr(config, name) for name in ALIKE}
     settings = pretraining_config(
         plan.rows,

@@ -14,8 +14,10 @@ from apportion.engine.averaged import AveragedNet
 from apportion.engine.batches import Instances, Shelf, place
 from apportion.engine.copies import Parts
 from apportion.engine.device import precision_for, stream_for
+from apportion.engine.distributed import ALONE, Ranks
 from apportion.engine.generators import OwnGenerators
 from apportion.engine.items import taken_by_name
+from apportion.engine.statistics import average_statistics
 from apportion.engine.step import Mode, Stepper
 from apportion.errors import RunError
 from apportion.methods.base import Supervision
@@ -25,7 +27,7 @@ from apportion.model.model import Model, describe_parts
 from apportion.nets.augment import augmented
 from apportion.nets.build import move_to
 from apportion.runs.evaluation import Evaluation
-from apportion.training.checks import check_batch, check_input, warn_of_bags
+from apportion.training.checks import check_alike, check_batch, check_input, warn_of_bags
 from apportion.training.effects import with_effects
 from apportion.training.evaluate import evaluate
 from apportion.training.features import with_first_labels
@@ -46,13 +48,21 @@ class Session:
     """One training."""
 
     def __init__(
-        self, job: Job, device: torch.device, shelf: Shelf | None = None, *, resumed: bool = False
+        self,
+        job: Job,
+        device: torch.device,
+        shelf: Shelf | None = None,
+        *,
+        resumed: bool = False,
+        ranks: Ranks = ALONE,
     ) -> None:
+        self.ranks = ranks
         self.net, self.config, self.device = job.net, job.config, device
         self.train, self.valid, self.test = job.train, job.valid, job.test
         self.method, self.augment, config = method_named(job.method), job.augment, job.config
         self.classifies = getattr(self.method, "classifies", True)  # or is it pre-training
         check_input(self.net, config, self.train, self.valid, self.test)
+        check_alike(ranks, job, classifies=self.classifies)
         self.precision = precision_for(config.precision, self.device)
         self.history = History()
         self.selected: Weights = {}  # of the selected epoch
@@ -83,6 +93,8 @@ class Session:
                 scheduler=job.scheduler,
                 validated=self.valid is not None,
             )
+        augments = bool(config.augment) or job.augment is not None
+        self.on_train.reads_all = augments or self.supervision.mixes
         self.averaged = AveragedNet(self.net, config.average) if config.average else None
         self.parameters, self.optimizer = self.optimization.parameters, self.optimization.optimizer
         self.is_ended = False  # by the caller
@@ -109,6 +121,7 @@ class Session:
         memory = self.config.device_memory_gib
         limit = None if memory is None else int(memory * 2**30)
         move_to(self.device, self.net)
+        self.ranks.as_first([*self.net.parameters(), *self.net.buffers()])
         self.on_train, *others = place(
             (self.train, self.valid, self.test),
             self.device,
@@ -116,16 +129,18 @@ class Session:
             shelf=shelf,
             workers=self.config.workers,
         )
+        self.on_train.ranks = self.ranks
+        self.own_train = self.on_train.shard(self.ranks)
         sets = zip(HELD_OUT, others, (self.valid, self.test), strict=True)
-        self.held_out = [(name, on, bags) for name, on, bags in sets if on and bags]
+        self.held_out = [(name, on, on.shard(self.ranks), b) for name, on, b in sets if on and b]
         with ExitStack() as ending:
             ending.enter_context(taken_by_name(self.net, self.on_train.feed.names))
-            for instances in (self.on_train, *(on for _, on, _ in self.held_out)):
+            for instances in (self.on_train, *(on for _, on, _, _ in self.held_out)):
                 ending.callback(instances.feed.close)
             check_batch(
                 "training", self.net, self.on_train, self._augmented, classifies=self.classifies
             )
-            for name, instances, _ in self.held_out:
+            for name, instances, _, _ in self.held_out:
                 check_batch(HELD_OUT[name], self.net, instances)
             self.ending = ending.pop_all()
         if self.device.type == "cuda":  # other runs, on other streams, may share these data
@@ -143,6 +158,9 @@ class Session:
     def _mode(self) -> Mode:
         if self.device.type == "cpu":
             return "eager"
+        if self.ranks.are_several:
+            log.info("Gradients are summed between processes: steps are no CUDA graphs.")
+            return "eager"
         if self.config.step_mode != "eager" and not self.optimization.is_recordable:
             log.warning(
                 "Steps of %s cannot be recorded as a CUDA graph, and are slower without: make it "
@@ -157,6 +175,7 @@ class Session:
 
     def begin(self) -> None:
         """Prepare the first epoch: log what is to be known of it, and decide the first labels."""
+        self.share()
         if self.classifies:
             warn_of_bags(self.train)
         self.optimization.say_unused()
@@ -165,6 +184,11 @@ class Session:
         if self.supervision.decides_first:
             with self.generators:
                 self.learn_from(0, self.confidence_to_learn_from())
+
+    def share(self) -> None:
+        """Share later decisions of the method with other ranks, once its state is that of all."""
+        if self.ranks.are_several:
+            self.supervision.share_with(self.ranks)
 
     def is_finished(self) -> bool:
         """Tell whether training has ended, in any way."""
@@ -193,7 +217,7 @@ class Session:
     def train_epoch(self, epoch: int) -> float:
         """Train on every instance once; return the mean loss."""
         self.generators.reseed(self.config.seed, epoch)
-        self.step.begin_epoch()
+        self.step.begin_epoch(self.config.seed, epoch)
         self.ahead.clear()
         self.net.train()
         losses, weights = [], []
@@ -211,6 +235,7 @@ class Session:
         finite = torch.stack([p.detach().isfinite().all() for p in self.parameters])
         if not finite.all():
             raise self._diverged(f"the weights are no longer finite after epoch {epoch}")
+        average_statistics(dict.fromkeys((self.net, self.kept)), self.ranks)
         share = torch.tensor(weights, dtype=torch.float64)
         return float(found @ share / share.sum())
 
@@ -225,15 +250,19 @@ class Session:
     def confidence_to_learn_from(self) -> Tensor | None:
         """Return the confidences of the training instances, if the method wants them.
 
+        Of several ranks each gets those of its own bags, if it decides for these alone.
+
         A GPU goes on with those that `evaluate` will need, while the host decides labels.
         """
         if not self.supervision.needs_confidence:
             return None
-        found = self._confidence(self.on_train)
+        found = self._confidence(self.own_train)
+        if not self.supervision.decides_for_own:
+            found = self.ranks.gathered(found)
         if self.aside is not None:
             self.aside.wait_stream(torch.cuda.current_stream(self.device))
             with torch.cuda.stream(self.aside):
-                self.ahead = {name: self._confidence(placed) for name, placed, _ in self.held_out}
+                self.ahead = {name: self._confidence(own) for name, _, own, _ in self.held_out}
         return found
 
     def learn_from(self, epoch: int, confidence: Tensor | None) -> dict[str, float]:
@@ -251,18 +280,19 @@ class Session:
             found["label_accuracy"] = _accuracy(self.supervision.labels, self.train)
         if self.aside is not None:
             torch.cuda.current_stream(self.device).wait_stream(self.aside)
-        for name, instances, bags in self.held_out:
+        for name, instances, own, bags in self.held_out:
             early = self.ahead.pop(name, None)
-            confidence = self._confidence(instances) if early is None else early
-            if not confidence.isfinite().all():
+            confidence = self._confidence(own) if early is None else early
+            predicted = self.ranks.gathered(own.bag_means(confidence))
+            if not predicted.isfinite().all():
                 raise self._diverged(
                     f"the confidences of the {HELD_OUT[name]} instances are not finite after "
                     f"epoch {self.history.n_epochs + 1}"
                 )
-            predicted = instances.bag_means(confidence)
             found[f"{name}_error"] = proportion_error(instances.proportions, predicted)
             if bags.truth is not None:
-                found[f"{name}_accuracy"] = _accuracy(confidence.argmax(dim=1), bags)
+                labels = self.ranks.gathered(confidence.argmax(dim=1))
+                found[f"{name}_accuracy"] = _accuracy(labels, bags)
             if early is not None:  # its memory belongs to the other stream
                 early.record_stream(torch.cuda.current_stream(self.device))
         return found
@@ -296,13 +326,13 @@ class Session:
 
     def _is_last_as_good(self) -> bool:
         """Tell whether validation bags leave it to chance that the last epoch is not the best."""
-        for name, instances, _ in self.held_out:
+        for name, instances, own, _ in self.held_out:
             if name != "valid" or self.history.best_epoch == self.history.n_epochs:
                 continue
             errors = []
             for weights in (self.last, self.selected):
                 self.kept.load_state_dict(weights)
-                predicted = instances.bag_means(self._confidence(instances))
+                predicted = self.ranks.gathered(own.bag_means(self._confidence(own)))
                 errors.append(total_variation(instances.proportions, predicted))
             worse = errors[0] - errors[1]
             chance = worse.std() / len(worse) ** 0.5 if len(worse) > 1 else 0.0
@@ -310,17 +340,24 @@ class Session:
         return False
 
     def evaluations(self) -> dict[str, Evaluation]:
-        """Evaluate the model on each set of bags, and the columns of a table on one of them."""
-        sets = [("train", self.on_train, self.train), *self.held_out]
+        """Evaluate the model on each set of bags, and the columns of a table on one of them.
+
+        All ranks compute confidences, and the first one alone the rest.
+        """
+        sets = [("train", self.own_train, self.train)]
+        sets += [(name, own, bags) for name, _, own, bags in self.held_out]
 
         def confidence(parts: Any) -> Any:
             about = self.train.classes, describe_parts(self.train)
             return Model(self.net, *about, device=self.config.device).predict_proba(parts)
 
         with self.generators:
+            confidences = [self.ranks.gathered(self._confidence(placed)) for _, placed, _ in sets]
+            if not self.ranks.leads:
+                return {}
             found = {
-                name: evaluate(bags, self._confidence(placed).cpu().numpy())
-                for name, placed, bags in sets
+                name: evaluate(bags, known.cpu().numpy())
+                for (name, _, bags), known in zip(sets, confidences, strict=True)
             }
             seen = self.config.epochs * self.train.n_instances
             own = {name: bags for name, _, bags in sets}

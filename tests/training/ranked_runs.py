@@ -1,0 +1,132 @@
+"""Trainings that processes of torchrun do together: each writes what it has got, to be compared.
+
+python ranked_runs.py FOLDER CASE…
+torchrun --standalone --nproc_per_node=2 ranked_runs.py FOLDER CASE…
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from apportion.bags.bags import Bags
+from apportion.config import TrainConfig
+from apportion.engine.batches import Instances
+from apportion.methods.pseudo_labels import FPL
+from apportion.methods.registry import METHODS
+from apportion.methods.vat import LLPVAT
+from apportion.nets.build import build_net
+from apportion.training.fit import fit
+
+SIZES = (1, 40, 7, 3, 1, 25, 60, 2, 2, 11, 9, 30, 4)  # bags of one; shares that are uneven
+C = 3
+
+
+def bags_of(sizes: tuple[int, ...] = SIZES, n_rows: int = 150) -> Bags:
+    """Return bags that share rows."""
+    rng = np.random.default_rng(0)
+    truth = rng.integers(C, size=n_rows)
+    x = np.eye(C)[truth] + rng.normal(size=(n_rows, C))
+    members = [rng.choice(n_rows, size=n, replace=False) for n in sizes]
+    counts = np.array([np.bincount(truth[own], minlength=C) for own in members])
+    shares = counts / counts.sum(axis=1, keepdims=True)
+    return Bags.from_members(x.astype(np.float32), members, shares, truth=truth)
+
+
+def trained(
+    net: nn.Module, method: Any = "fpl", *, bags: Bags | None = None, **options: Any
+) -> Any:
+    """Train on bags, select by some of them, and test on others."""
+    bags = bags or bags_of()
+    config = TrainConfig(**{"epochs": 2, "batch_size": 32, "learning_rate": 3e-3, **options})
+    history = fit(net, bags, bags[:5], bags[-9:], method=method, config=config)
+    return {
+        "records": [{k: v for k, v in r.items() if k != "seconds"} for r in history.records],
+        "weights": {k: v.double().flatten().tolist() for k, v in net.state_dict().items()},
+        "labels": None if history.labels is None else history.labels.tolist(),
+    }
+
+
+class Floats(nn.Module):
+    def forward(self, x: Any) -> Any:
+        return x.float()
+
+
+def mlp() -> nn.Module:
+    return build_net("mlp", bags_of(), seed=1).to(torch.get_default_dtype())
+
+
+def of_method(name: str) -> Any:
+    """Train by a method; where a name ends with a number, in steps of several passes."""
+    name, _, most = name.partition("/")
+    # At its default ξ float32 knows no direction of steepest change: rounding decides it.
+    method = LLPVAT(xi=1e-2) if name == "llp-vat" else METHODS[name]
+    return trained(mlp(), method, instances_per_pass=int(most or 4096))
+
+
+def of_augmented(name: str) -> Any:
+    return trained(mlp(), METHODS[name], augment=("noise",), average=0.9, clip_norm=0.1)
+
+
+def of_known(name: str) -> Any:
+    """Train where confidences are known, and so equal, whoever computes them."""
+    called = {"n": 0}
+
+    def known(self: Instances, *_: Any) -> Any:
+        called["n"] += 1
+        drawn = np.random.default_rng(called["n"]).dirichlet(np.ones(C), 150)
+        found = torch.from_numpy(drawn[self.distinct].astype(np.float32))
+        return found.index_select(0, self.inverse)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Instances, "confidence", known)
+        bags = bags_of((5, 30)) if name == "few" else None
+        of_first = {"few": "random", "all": "random"}.get(name, name)
+        method = FPL(eta=1, first=of_first, memory=0.5, first_weight=2)
+        return trained(mlp(), method, bags=bags, epochs=4)
+
+
+def of_net(name: str) -> Any:
+    """Train a net whose layers see the share of a rank alone, or draw their own numbers."""
+    torch.manual_seed(int(os.environ.get("RANK", 0)))  # what the first one has counts
+    layer = {"batchnorm": nn.BatchNorm1d(8), "dropout": nn.Dropout(0.5)}[name]
+    net = nn.Sequential(Floats(), nn.Linear(C, 8), layer, nn.ReLU(), nn.Linear(8, C))
+    return trained(net, "pi-model")
+
+
+def of_bags(name: str) -> Any:
+    """Train with fewer bags than processes, or with bags of one alone."""
+    sizes = {"two": (3, 4), "singles": (1,) * 9, "one": (50,)}[name]
+    return trained(mlp(), METHODS["fpl" if name != "two" else "count-likelihood"],
+                   bags=None if name == "one" else bags_of(sizes), batch_size=4)  # fmt: skip
+
+
+KINDS = {
+    "method": of_method,
+    "augmented": of_augmented,
+    "known": of_known,
+    "net": of_net,
+    "bags": of_bags,
+}
+
+
+def main(folder: str, *cases: str) -> None:
+    if os.environ.get("WIDE"):  # arithmetic of float64 wherever it is of float32
+        torch.set_default_dtype(torch.float64)
+        torch.Tensor.float = torch.Tensor.double  # type: ignore[method-assign]
+    found = {}
+    for case in cases:
+        kind, _, name = case.partition(":")
+        found[case] = KINDS[kind](name)
+    rank = os.environ.get("RANK", "alone")
+    Path(folder, f"{rank}.json").write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,83 @@
+"""Processes that torchrun starts train as one does, by every method."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from apportion.methods.registry import METHODS
+
+SCRIPT = Path(__file__).with_name("ranked_runs.py")
+EXACT = ["known:all", "known:few", "known:decide"]
+ALIKE = [*(f"method:{name}" for name in METHODS), "method:fpl/8", "method:count-likelihood/8",
+         "augmented:strong", "augmented:proportion-loss", "bags:two", "bags:singles"]  # fmt: skip
+OWN = ["net:batchnorm", "net:dropout"]
+
+
+def together(folder, world, cases, wide=False):
+    """Run cases in so many processes of torchrun; return what each has got, by its number."""
+    command = [sys.executable]
+    if world > 1:
+        command += ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={world}"]
+    folder.mkdir()
+    source = str(Path(__file__).parents[2] / "src")
+    environment = {**os.environ, "PYTHONPATH": source, "OMP_NUM_THREADS": "1"}
+    environment |= {"WIDE": "1"} if wide else {}
+    done = subprocess.run(
+        [*command, str(SCRIPT), str(folder), *cases],
+        env=environment, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+
+
+def check_alike(alone, several, tolerance):
+    """Check that several processes have the same to the bit, and that of one nearly."""
+    first, *others = several
+    for case, known in alone.items():
+        assert all(other[case] == first[case] for other in others), case
+        for ours, theirs in zip(known["records"], first[case]["records"], strict=True):
+            assert ours.keys() == theirs.keys()
+            assert ours["loss"] == pytest.approx(theirs["loss"], rel=tolerance), case
+        weights = [np.concatenate([*own["weights"].values()]) for own in (known, first[case])]
+        distance = np.linalg.norm(weights[0] - weights[1]) / np.linalg.norm(weights[0])
+        assert distance < tolerance, case
+
+
+def check_exact(alone, several):
+    """Check that all that follows from confidences is the same to the bit."""
+    for case in EXACT:
+        for other in several:
+            assert other[case]["labels"] == alone[case]["labels"]
+            for ours, theirs in zip(alone[case]["records"], other[case]["records"], strict=True):
+                for name in ours.keys() - {"loss", "regret"}:
+                    assert ours[name] == theirs[name], (case, name)
+                assert ours["regret"] == pytest.approx(theirs["regret"], rel=1e-12)
+
+
+def test_two_processes_learn_what_one_learns(tmp_path):
+    cases = [*ALIKE, *EXACT, *OWN]
+    (alone,) = together(tmp_path / "alone", 1, cases, wide=True)
+    several = together(tmp_path / "two", 2, cases, wide=True)
+    assert len(several) == 2
+    check_alike({case: alone[case] for case in ALIKE}, several, 1e-9)
+    check_exact(alone, several)
+    for case in OWN:  # nets that see shares are not those of one process, but the same everywhere
+        assert several[0][case] == several[1][case]
+        assert np.isfinite(several[0][case]["records"][-1]["loss"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("world", "wide"), [(2, False), (3, False), (3, True)])
+def test_processes_learn_what_one_learns(tmp_path, world, wide):
+    cases = [*ALIKE, *EXACT, *OWN]
+    (alone,) = together(tmp_path / "alone", 1, cases, wide=wide)
+    several = together(tmp_path / "several", world, cases, wide=wide)
+    assert len(several) == world
+    check_alike({case: alone[case] for case in ALIKE}, several, 1e-9 if wide else 1e-4)
+    check_exact(alone, several)
+    assert all(other["net:batchnorm"] == several[0]["net:batchnorm"] for other in several)
