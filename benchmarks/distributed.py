@@ -4,7 +4,7 @@
     PYTHONPATH=src python benchmarks/distributed.py      # from a plain source tree
 
 Each process has one thread, on the CPU (gloo), so that two of them are at best twice as fast. Three
-perceptrons are trained on a table of 20 columns, on images of 8 × 8 a small ResNet. Prints one row
+perceptrons are trained on a table of 20 columns, and a ResNet-18 on images of 8 × 8. Prints one row
 per setting, and writes one JSON line each: the seconds of an epoch by phase, without the first one,
 and how many numbers the first process hands to others, in bytes per epoch.
 """
@@ -27,7 +27,7 @@ CASES: dict[str, dict[str, Any]] = {
     "perceptron 512, fpl": {"rows": 50_000, "net": "mlp", "hidden": [512] * 3, "batch_size": 1024},
     "perceptron 512, bags": {"rows": 50_000, "net": "mlp", "hidden": [512] * 3, "batch_size": 1024,
                              "method": "count-likelihood"},
-    "resnet18, fpl": {"rows": 1_000, "net": "resnet18", "width": 16, "batch_size": 128},
+    "resnet18, fpl": {"rows": 512, "net": "resnet18", "stem": "cifar", "batch_size": 128},
 }  # fmt: skip
 
 

@@ -18,11 +18,15 @@ from torch import nn
 from apportion.bags.bags import Bags
 from apportion.config import TrainConfig
 from apportion.engine.batches import Instances
+from apportion.errors import ApportionError
+from apportion.estimator.classifier import LLPClassifier
 from apportion.methods.pseudo_labels import FPL
 from apportion.methods.registry import METHODS
 from apportion.methods.vat import LLPVAT
 from apportion.nets.build import build_net
 from apportion.training.fit import fit
+from apportion.training.job import Job
+from apportion.training.many import fit_many
 
 SIZES = (1, 40, 7, 3, 1, 25, 60, 2, 2, 11, 9, 30, 4)  # bags of one; shares that are uneven
 C = 3
@@ -107,7 +111,29 @@ def of_bags(name: str) -> Any:
                    bags=None if name == "one" else bags_of(sizes), batch_size=4)  # fmt: skip
 
 
+def of_door(name: str) -> Any:
+    """Train through another door, or with an answer that the first process alone gives."""
+    bags = bags_of()
+    if name == "classifier":
+        found = LLPClassifier("fpl", model=mlp(), epochs=2, random_state=0).fit(bags)
+        return found.predict_proba(bags.x).tolist()
+    if name == "many":
+        jobs = [Job(mlp(), bags, config=TrainConfig(epochs=n)) for n in (1, 2)]
+        return [history["loss"] for history in fit_many(jobs)]
+    if name == "ended":
+        leads = os.environ.get("RANK", "0") == "0"
+        config = TrainConfig(epochs=9)
+        ended = fit(mlp(), bags, config=config, on_epoch=lambda r, _: leads and r["epoch"] == 2)
+        return [ended.n_epochs, ended.ended]
+    other = bags_of(SIZES[int(os.environ.get("RANK", "0")) :])
+    try:
+        return str(fit(mlp(), other, config=TrainConfig(epochs=1)).n_epochs)
+    except ApportionError as error:
+        return f"{type(error).__name__}: {error}"
+
+
 KINDS = {
+    "door": of_door,
     "method": of_method,
     "augmented": of_augmented,
     "known": of_known,

@@ -81,3 +81,19 @@ def test_processes_learn_what_one_learns(tmp_path, world, wide):
     check_alike({case: alone[case] for case in ALIKE}, several, 1e-9 if wide else 1e-4)
     check_exact(alone, several)
     assert all(other["net:batchnorm"] == several[0]["net:batchnorm"] for other in several)
+
+
+@pytest.mark.slow
+def test_every_door_trains_together_and_other_bags_are_refused(tmp_path):
+    cases = ["door:classifier", "door:many", "door:ended", "door:others"]
+    (alone,) = together(tmp_path / "alone", 1, cases)
+    first, second = together(tmp_path / "two", 2, cases)
+    for name in cases[:3]:
+        assert first[name] == second[name]
+    np.testing.assert_allclose(first["door:classifier"], alone["door:classifier"], atol=1e-4)
+    for ours, theirs in zip(alone["door:many"], first["door:many"], strict=True):
+        assert ours == pytest.approx(theirs, rel=1e-4)
+    assert first["door:ended"] == [2, "on_epoch"]
+    message = "the training bags of process 1 of 2 are not those of process 0."
+    assert second["door:others"].startswith(f"ConfigError: {message}")
+    assert first["door:others"].startswith("PeerLostError: another of the 2 processes")

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import chain, compress, pairwise
+from itertools import chain, compress, pairwise, starmap
 from typing import Any, Literal, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -161,7 +161,9 @@ class Instances:
         spans, often = list(pairwise(ends)), Counter(shapes)
         one_pass = [n <= config.instances_per_pass * self.ranks.world for n, _ in shapes]
         draw = Draw(config.seed, epoch)
-        read = (self._to_read(*span) for span in compress(spans, one_pass))
+        read: Iterable[tuple[int, int]] = compress(spans, one_pass)
+        if self.ranks.are_several:
+            read = starmap(self._to_read, read)
         x = self.feed.batches(rows[position], read, draw)
         positions = self._here(position)
         for s, (first, end) in enumerate(spans):

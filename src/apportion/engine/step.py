@@ -97,10 +97,9 @@ class Stepper:
         self.ranks = instances.ranks
         self.most, self.mode = instances_per_pass * self.ranks.world, mode
         self.generators, self.average = generators, average
-        several = self.ranks.are_several
-        self.apart = (
-            OwnGenerators(instances.device) if several else None
-        )  # what each rank's net draws
+        self.several = self.ranks.are_several
+        # What the net draws by itself, each rank in its own way.
+        self.apart = OwnGenerators(instances.device) if self.several else None
         self.progress = torch.zeros((), dtype=torch.float64, device=instances.device)
         self.warm = Counter[tuple[int, int]]()
         self.graphs: dict[tuple[int, int], CapturedStep] = {}
@@ -181,7 +180,7 @@ class Stepper:
         with self._arithmetic():
             whole = len(step.position) <= self.most
             loss = self.one_pass(step) if whole else self.two_passes(step)
-        if self.ranks.are_several:
+        if self.several:
             loss = self._summed(loss)
         if self.clip_norm is not None:
             moved = (p for group in self.optimizer.param_groups for p in group["params"])
@@ -207,7 +206,7 @@ class Stepper:
         parts = [self._instance_loss(step, piece, batch, logits)]
         if step.proportions is not None:
             sums: Tensor = self._sums(step, piece, logits)
-            if self.ranks.are_several:
+            if self.several:
                 sums = _OverRanks.apply(sums, self.ranks)  # type: ignore[no-untyped-call]
             parts.append(self._bag_loss(step, sums))
         given = [part for part in parts if part is not None]
@@ -291,7 +290,7 @@ class Stepper:
     def _forward(self, step: Step, piece: slice, x: Parts) -> tuple[Batch, Tensor]:
         if self.losses.views > 1:
             x = tuple(torch.cat([part] * self.losses.views) for part in x)
-        if self.ranks.are_several:
+        if self.several:
             return self._forward_of_share(step, piece, x)
         changed = self.augment(x, global_generator(self.instances.device))
         batch = self.losses.mixed(Batch(changed, step.position[piece], self.progress))
@@ -314,10 +313,10 @@ class Stepper:
         assert step.sizes is not None
         assert step.bag is not None
         assert step.weight is not None
-        own = self.ranks.share(piece)
+        own = self.ranks.share(piece) if self.several else piece
         shares = self.losses.moments(logits.softmax(dim=1)) * step.weight[own, None]
         sums = shares.new_zeros(len(step.sizes), shares.shape[1])
-        if not self.ranks.counted(piece):
+        if self.several and not self.ranks.counted(piece):
             return sums + 0 * shares.sum()
         return sums.index_add(0, step.bag[own], shares)
 
