@@ -96,4 +96,4 @@ def test_every_door_trains_together_and_other_bags_are_refused(tmp_path):
     assert first["door:ended"] == [2, "on_epoch"]
     message = "the training bags of process 1 of 2 are not those of process 0."
     assert second["door:others"].startswith(f"ConfigError: {message}")
-    assert first["door:others"].startswith("PeerLostError: another of the 2 processes")
+    assert first["door:others"].startswith("RunError: another of the 2 processes")

@@ -26,17 +26,14 @@ from apportion.errors import ConfigError, RunError, count
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["ALONE", "PeerLostError", "Ranks", "is_one_of_many", "speaks_for_all", "together"]
+__all__ = ["ALONE", "Ranks", "is_one_of_many", "speaks_for_all", "together"]
 
 OF_TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 LONGEST = timedelta(minutes=30)  # that ranks wait for one that is alive, but says nothing
 TO_SPEAK = 3.0  # seconds that the rank in which an error arose has to say so
 BUCKET = 2**25  # numbers that are summed at a time
 GO_ON, STOP = "go on", "stop"
-
-
-class PeerLostError(RunError):
-    """Another rank has ended, in whose error the reason lies."""
+OF_ANOTHER = "The reason lies in another process."  # a note of the error of a rank that lost one
 
 
 @dataclass(frozen=True)
@@ -156,7 +153,7 @@ class Ranks:
         """Return, on all ranks, what a function returns that the first alone calls: plain values.
 
         If it raises KeyboardInterrupt, all do. After any other error it says no more, and the
-        others raise `PeerLostError`.
+        others raise that of `lost`.
         """
         if self.world == 1:
             return decide()
@@ -207,13 +204,20 @@ class Ranks:
 ALONE = Ranks()
 
 
-def lost(world: int) -> PeerLostError:
+def lost(world: int) -> RunError:
     """Return the error of a rank that has lost another one."""
-    return PeerLostError(
+    error = RunError(
         f"another of the {world} processes that train together has ended.",
         "Its own message says why, if it could write one. Run again: a training with a run folder "
         "goes on from its last checkpoint, with any number of processes.",
     )
+    error.add_note(OF_ANOTHER)
+    return error
+
+
+def is_of_another(error: BaseException) -> bool:
+    """Tell whether the reason of an error lies in another rank, which tells of it itself."""
+    return OF_ANOTHER in getattr(error, "__notes__", ())
 
 
 def is_one_of_many() -> bool:
@@ -332,7 +336,7 @@ def speaks_for_all(error: BaseException) -> bool:
     try:
         store, _, _ = next(rendezvous("env://", timeout=timedelta(seconds=TO_SPEAK)))
         until = time.monotonic() + TO_SPEAK
-        while isinstance(error, PeerLostError) and time.monotonic() < until:
+        while is_of_another(error) and time.monotonic() < until:
             if store.check([key]):
                 return False
             time.sleep(0.05)
