@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from apportion.runs.header import read_header
 from apportion.runs.run import Run
 
 SOURCE = str(Path(__file__).parents[2] / "src")
@@ -71,8 +72,8 @@ def test_a_process_that_is_killed_ends_the_others_and_another_number_goes_on(tab
     assert time.monotonic() - killed < 60
     (message,) = messages(err)
     assert message == "apportion: another of the 2 processes that train together has ended."
-    done = len(run.records())
-    assert done >= 3
+    done = read_header(run.checkpoint, "checkpoint")["epoch"]  # the log may be an epoch ahead
+    assert len(run.records()) - 1 <= done >= 2
     code, out, err = ended(started(tables, 3, "train", "--resume", "run"))
     assert code == 0, err
     assert err.count("Going on after epoch") == 1
