@@ -14,7 +14,10 @@ import typer
 from apportion.config import help_texts
 from apportion.errors import must_be
 
-__all__ = ["folder_named", "image_size", "listed", "options_of", "takes"]
+__all__ = ["RUN", "BegunFolder", "NewFolder", "Replaces", "folder_named", "image_size", "listed",
+           "options_of", "takes"]  # fmt: skip
+
+RUN = "The run"  # a panel of the help
 
 
 def options_of(
@@ -102,6 +105,31 @@ def folder_named(text: str) -> Path:
     if not text:
         raise must_be("the folder of a run", "a path", text)
     return Path(text)
+
+
+# The folder of a run, in the verbs that begin or continue one.
+NewFolder = Annotated[
+    Path | None,
+    typer.Option(
+        help="The folder of the run.",
+        show_default="runs/1, runs/2, …",
+        rich_help_panel=RUN,
+        parser=folder_named,
+        metavar="<path>",
+    ),
+]
+BegunFolder = Annotated[
+    Path | None,
+    typer.Option(
+        help="Go on with the run in this folder.",
+        rich_help_panel=RUN,
+        parser=folder_named,
+        metavar="<path>",
+    ),
+]
+Replaces = Annotated[
+    bool, typer.Option("--force", help="Replace the run in --out.", rich_help_panel=RUN)
+]
 
 
 def image_size(text: str | None) -> tuple[int, int] | None:

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from apportion.cli._folder import aside_of, check_free, new_run, settled
-from apportion.cli.options import folder_named, image_size, listed, options_of, takes
+from apportion.cli.options import (
+    BegunFolder,
+    NewFolder,
+    Replaces,
+    image_size,
+    listed,
+    options_of,
+    takes,
+)
 from apportion.cli.source import Source
 from apportion.cli.terminal import INTERRUPTED, interruptible, log_shown
 from apportion.config import TrainConfig
@@ -25,7 +33,6 @@ if TYPE_CHECKING:
 
 __all__ = ["pretrain"]
 
-RUN = "The run"
 TRAIN = ("epochs", "batch_size", "learning_rate", "weight_decay", "augment")
 PLACE = ("seed", "device", "threads")
 DEFAULTS = {
@@ -85,28 +92,9 @@ def pretrain(
             "height, width)."
         ),
     ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="The folder of the run.",
-            show_default="runs/1, runs/2, …",
-            rich_help_panel=RUN,
-            parser=folder_named,
-            metavar="<path>",
-        ),
-    ] = None,
-    resume: Annotated[
-        Path | None,
-        typer.Option(
-            help="Go on with the run in this folder.",
-            rich_help_panel=RUN,
-            parser=folder_named,
-            metavar="<path>",
-        ),
-    ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace the run in --out.", rich_help_panel=RUN)
-    ] = False,
+    out: NewFolder = None,
+    resume: BegunFolder = None,
+    force: Replaces = False,
     **options: Any,
 ) -> None:
     """Learn features of images without labels: classes, bags and proportions play no part.

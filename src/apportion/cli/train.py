@@ -14,7 +14,15 @@ import typer
 
 from apportion.cli._folder import aside_of, check_free, new_run, settled
 from apportion.cli.job import Learning, Prepared, TrainJob, job_of_run
-from apportion.cli.options import folder_named, listed, options_of, takes
+from apportion.cli.options import (
+    RUN,
+    BegunFolder,
+    NewFolder,
+    Replaces,
+    listed,
+    options_of,
+    takes,
+)
 from apportion.cli.source import Source
 from apportion.cli.terminal import INTERRUPTED, interruptible, log_shown
 from apportion.config import TrainConfig
@@ -28,7 +36,6 @@ if TYPE_CHECKING:
 
 __all__ = ["train"]
 
-RUN = "The run"
 # The options of TrainConfig that are flags, and what the plan makes of some of them.
 TRAIN = (
     "epochs",
@@ -63,28 +70,9 @@ def train(
             "configuration.",
         ),
     ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="The folder of the run.",
-            show_default="runs/1, runs/2, …",
-            rich_help_panel=RUN,
-            parser=folder_named,
-            metavar="<path>",
-        ),
-    ] = None,
-    resume: Annotated[
-        Path | None,
-        typer.Option(
-            help="Go on with the run in this folder.",
-            rich_help_panel=RUN,
-            parser=folder_named,
-            metavar="<path>",
-        ),
-    ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace the run in --out.", rich_help_panel=RUN)
-    ] = False,
+    out: NewFolder = None,
+    resume: BegunFolder = None,
+    force: Replaces = False,
     tensorboard: Annotated[
         bool,
         typer.Option("--tensorboard", help="Log for TensorBoard as well.", rich_help_panel=RUN),
