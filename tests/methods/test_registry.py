@@ -45,7 +45,7 @@ def test_a_name_like_no_other_is_answered_with_all():
 
 def test_the_table_holds_the_ablations_of_the_paper_as_settings_of_one_class():
     found: dict[str, Any] = {name: describe(method) for name, method in METHODS.items()}
-    plain = {"rows": False, "smoothing": 0.0, "mixup": False}
+    plain = {"joint": False, "rows": False, "smoothing": 0.0, "mixup": False}
     for name, settings in (
         ("fpl", {"eta": None, "unlikelihood": "relative", "memory": 1.0}),
         ("fpl-plain", {"eta": None, "unlikelihood": "plain", "memory": 1.0}),

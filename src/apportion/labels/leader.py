@@ -23,7 +23,9 @@ all c; ``eta=0`` is the paper's Greedy; ``eta=0, memory=0`` is its Naive, which 
 where the factor, 0 if it is negative, is 1 at m = 1. Labels that depend on a few epochs follow the
 learner soon while it learns fast; later they must not, or what it learns from them drifts away
 with them. ``unlikelihood="log"`` is :math:`-\log \mathrm{conf}(x_j, c)`, at most 12, so that a sum
-is one of independent evidence: for learners whose first labels are good.
+is one of independent evidence: for learners whose first labels are good. Then ``joint=True`` lets
+the counts of all bags that a row stands in tell of its class: what decides in each of them is the
+mean of the logarithms over epochs, raked to the counts of all bags (`apportion.labels.raking`).
 
 The *regret* (Eqs. 3–4) of the labels played in epochs 1 to t is what they cost above the best fixed
 labels in hindsight, which are one more assignment, of the summed unlikelihoods:
@@ -54,8 +56,9 @@ from apportion.bags.bags import Bags
 from apportion.bags.shards import shard_cuts
 from apportion.config import MOST_THREADS
 from apportion.errors import DataError, RunError, must_be
-from apportion.labels.assign import assign, compile_ahead, likeliest_labels
+from apportion.labels.assign import Assignment, assign, compile_ahead, likeliest_labels
 from apportion.labels.linear import LINEAR_FITS
+from apportion.labels.raking import Raking
 from apportion.labels.start import DEAREST, checked_labels, first_labels
 from apportion.metrics import accuracy
 from apportion.randomness import Purpose, generator
@@ -258,6 +261,9 @@ class Leader:
         had had those confidences; with a memory m below 1 they count as m times as many, and are
         forgotten like others. By default none: Eq. 2 holds against a label that a learner is
         not sure of yet, and so the first decision gives up labels that were good.
+    joint : bool
+        Whether labels of rows that stand in several bags follow from the counts of all of these.
+        It takes ``unlikelihood="log"``, and changes nothing where each row stands in one bag.
     seed : int
         The first labels and the perturbation follow from it.
     first_position : int
@@ -296,11 +302,12 @@ class Leader:
         memory: float = 1.0,
         first: First = "random",
         first_weight: float = 0.0,
+        joint: bool = False,
         seed: int = 0,
         first_position: int = 0,
         threads: int | None = None,
     ) -> None:
-        check_settings(eta, unlikelihood, first, first_weight, memory)
+        check_settings(eta, unlikelihood, first, first_weight, memory, joint)
         if threads is not None and not 1 <= threads <= MOST_THREADS:
             rule = f"an integer from 1 to {MOST_THREADS:,}, or None for every core"
             raise must_be("threads", rule, threads)
@@ -312,12 +319,15 @@ class Leader:
         self.seed, self.first_position, self.threads = seed, first_position, threads
         self.decides_first = isinstance(first, str) and first == "decide"
         self.first_weight, self.greatest = float(first_weight), GREATEST[unlikelihood]
+        self.raking = Raking(bags) if joint and Raking.concerns(bags) else None
         sure = confidences(first, bags)
         self.labels: Ints = (  # Y[1]
             first_labels(first, bags, seed, first_position)
             if sure is None
             else likeliest_labels(sure, bags)
         )
+        if sure is not None and self.raking is not None:
+            self.labels = self._decided(log_unlikelihood(sure, self.labels), None).labels
         self.total = np.zeros((bags.n_instances, bags.n_classes), np.float32)  # Σ L[1..t], and
         if self.first_weight:  # that before
             if sure is None:
@@ -363,9 +373,9 @@ class Leader:
                 "Pass probabilities, not logits. A net that has diverged returns NaN: lower its "
                 "learning rate.",
             )
-        where = self.bags.counts, self.bags.offsets
+        epochs = 1.0 if not self.memory else self.decisions + 1 + self.first_weight
         costs = self._perturbed_totals(confidence)
-        decided = assign(costs, *where, prices=self.prices, threads=self.threads)  # line 9: Eq. 6
+        decided = self._decided(costs, self.prices, max(1.0, (self.memory or 1) * epochs))
         del costs
         changed = 1 - accuracy(decided.labels, self.labels)
         self.labels[:] = decided.labels
@@ -373,7 +383,8 @@ class Leader:
         so_far = regret(
             self.played,
             self.total,
-            *where,
+            self.bags.counts,
+            self.bags.offsets,
             epochs=self.decisions + self.first_weight,
             prices=self.best_prices,
             threads=self.threads,
@@ -384,8 +395,10 @@ class Leader:
     def shard(self, rank: int, world: int) -> Leader:
         """Return a leader of `Bags.shard` alone, which decides what this one would decide there.
 
-        It goes on from where this one is, which is not to be used any more.
+        It goes on from where this one is, which is not to be used any more. Labels that are decided
+        jointly have no shards.
         """
+        assert self.raking is None
         own, offsets = copy.copy(self), self.bags.offsets
         bags = slice(*shard_cuts(offsets, world)[rank : rank + 2].tolist())
         rows = slice(offsets[bags.start], offsets[bags.stop])
@@ -397,6 +410,16 @@ class Leader:
         own.prices = None if self.prices is None else self.prices[bags]
         own.best_prices = None if self.best_prices is None else self.best_prices[bags]
         return own
+
+    def _decided(
+        self, costs: Floats, prices: NDArray[np.float64] | None, epochs: float = 1.0
+    ) -> Assignment:
+        """Return the labels of least cost (line 9: Eq. 6), of costs over so many epochs."""
+        if self.raking is not None:
+            rows = self.raking.logits(self.raking.means(costs) / -epochs)
+            costs = -rows[self.raking.place]
+        where = self.bags.counts, self.bags.offsets
+        return assign(costs, *where, prices=prices, threads=self.threads)
 
     def _perturbed_totals(self, confidence: Floats) -> Floats:
         """Add an epoch's unlikelihood to the totals, and return what decides the next labels."""
@@ -507,7 +530,12 @@ class Leader:
 
 
 def check_settings(
-    eta: float, unlikelihood: str, first: First, first_weight: float = 0.0, memory: float = 1.0
+    eta: float,
+    unlikelihood: str,
+    first: First,
+    first_weight: float = 0.0,
+    memory: float = 1.0,
+    joint: bool = False,
 ) -> None:
     """Check the settings of a leader."""
     for name, value in (("eta", eta), ("first_weight", first_weight)):
@@ -519,6 +547,10 @@ def check_settings(
     if unlikelihood not in [*UNLIKELIHOODS]:
         *others, last = map(repr, UNLIKELIHOODS)
         raise must_be("unlikelihood", f"{', '.join(others)} or {last}", unlikelihood)
+    if not isinstance(joint, bool):
+        raise must_be("joint", "true or false", joint)
+    if joint and unlikelihood != "log":
+        raise must_be("unlikelihood", "'log' with joint decisions", unlikelihood)
     if isinstance(first, str) and first not in (names := ("random", "decide", *LINEAR_FITS)):
         raise must_be("first", f"{', '.join(map(repr, names))} or an array of labels", first)
 

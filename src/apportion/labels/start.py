@@ -12,7 +12,8 @@ hardly varies. Of these numbers f
    classes from :math:`f^T \mu_c - \tfrac12 |\mu_c|^2`, the linear rule with the total covariance,
    which stays regular however large the bags are;
 2. in a few rounds each bag gets the most likely labels under its counts, and a logistic regression
-   learns them. A row in several bags has the mean of its labels.
+   learns them. Of a row that stands in several bags the counts of all of these tell (see
+   `apportion.labels.raking`), and what is learned is the mean of its labels.
 
 A round costs some 40 passes over the (M, 128) numbers, and one assignment.
 """
@@ -32,6 +33,7 @@ from apportion.labels._fitting import Problem, logits_of, minimise
 from apportion.labels._losses import normalisers
 from apportion.labels.assign import assign, likeliest_labels
 from apportion.labels.linear import LINEAR_FITS, Linear, class_means
+from apportion.labels.raking import Raking
 from apportion.labels.rows import Design, RowEncoding
 from apportion.randomness import Purpose, generator
 
@@ -157,12 +159,14 @@ def fit_features(bags: Bags, *, rounds: int = ROUNDS, seed: int = 0) -> Start:
     weights = np.concatenate([means, [np.log(present) - 0.5 * (means**2).sum(axis=0)]])
     ties = TIES * generator(seed, Purpose.FIRST_LABELS, 1).random((len(place), bags.n_classes))
     problem = Problem(Design(components, None), np.zeros((1, 1)), np.array([0, len(rows)]))
+    raking = Raking(bags) if len(rows) < len(place) else None
     labels, start = None, problem._replace(counts=present[None]).start()
     for _ in range(rounds):
         logits = logits_of(problem.design, weights).T
         logits -= logits.max(axis=1, keepdims=True)
         logits -= np.log(np.exp(logits).sum(axis=1, keepdims=True))
-        costs = np.minimum(-logits, DEAREST)[place] + ties
+        logits = np.maximum(logits, -DEAREST)
+        costs = ties - (logits if raking is None else raking.logits(logits))[place]
         decided = assign(costs, bags.counts, bags.offsets).labels
         if labels is not None and (decided == labels).all():
             break

@@ -50,6 +50,8 @@ class FPL:
         does not, so the default grows with them: 5 · epochs / 400, the paper's 5 at 400.
     unlikelihood, memory
         As in `apportion.labels.leader.Leader`.
+    joint : bool
+        As in `apportion.labels.leader.Leader`: whether labels of a row follow from all of its bags.
     first : str, labels (N,), or callable
         As in `apportion.labels.leader.Leader`; and, in `fit`, labels from features: those that a
         callable returns, a tensor (b, …), for a batch as the net takes it; or with "mean-map", if
@@ -71,6 +73,7 @@ class FPL:
     eta: float | None = None
     unlikelihood: Unlikelihood = "relative"
     memory: float = 1.0
+    joint: bool = False
     first: First = "random"
     first_weight: float | None = None
     rows: bool = False
@@ -80,7 +83,7 @@ class FPL:
     def __post_init__(self) -> None:
         """Check the settings."""
         eta, weight = self.eta or 0, self.first_weight or 0
-        check_settings(eta, self.unlikelihood, self.first, weight, self.memory)
+        check_settings(eta, self.unlikelihood, self.first, weight, self.memory, self.joint)
         is_number = isinstance(self.smoothing, Real) and not isinstance(self.smoothing, bool)
         if not (is_number and 0 <= self.smoothing < 1):
             raise must_be("smoothing", "a number from 0 to below 1", self.smoothing)
@@ -110,6 +113,7 @@ class FPL:
             memory=self.memory,
             first=self.first,
             first_weight=self.first_weight or 0,
+            joint=self.joint,
             seed=seed,
             threads=threads,
         )
@@ -152,7 +156,12 @@ class PseudoLabels(Supervision):
         return {"changed": changed, "regret": float(self.ranks.total(regret)) / len(labels)}
 
     def share_with(self, ranks: Ranks) -> None:
-        """Decide the labels of this rank's bags alone, and gather those of the others."""
+        """Decide the labels of this rank's bags alone, and gather those of the others.
+
+        Labels that follow from all bags of a row are decided by every rank.
+        """
+        if self.leader.raking is not None:
+            return
         self.leader = self.leader.shard(ranks.rank, ranks.world)
         self.ranks, self.decides_for_own = ranks, True
 

@@ -31,6 +31,7 @@ METHODS: dict[str, Method] = {
         eta=0,
         unlikelihood="log",
         memory=0.1,
+        joint=True,
         first="mean-map",
         first_weight=30,
         rows=True,
