@@ -13,6 +13,7 @@ from apportion.metrics import (
     bag_means,
     bootstrap,
     chance_variation,
+    luck_of_least,
     proportion_error,
     total_variation,
 )
@@ -160,3 +161,21 @@ def test_chance_is_what_draws_differ_by():
     drawn = rng.multinomial(n, p, size=20_000) / n
     mean = total_variation(drawn, p).mean()
     assert chance_variation(p[None], np.array([n]))[0] == pytest.approx(mean, rel=0.02)
+
+
+@pytest.mark.parametrize("slope", [0.0, -0.01])
+def test_the_luck_of_the_least_is_how_far_it_lies_below_the_course_of_the_errors(slope):
+    rng, least = np.random.default_rng(0), []
+    course = 0.5 + slope * np.arange(40)
+    found = []
+    for _ in range(200):
+        noise = 0.02 * rng.standard_normal(40)
+        found.append(luck_of_least(course + noise))
+        least.append(-noise.min())
+    assert np.mean(least) < np.mean(found) < 1.5 * np.mean(least)
+
+
+def test_the_luck_of_the_least_does_not_know_of_a_collapse():
+    steady = 0.2 + 0.001 * np.tile([0, 1, 1, 0, 1], 6)
+    collapsed = steady + np.repeat([0, 0.3], [24, 6])
+    assert luck_of_least(collapsed) == pytest.approx(luck_of_least(steady), rel=0.2)

@@ -103,6 +103,31 @@ def test_the_last_epoch_is_selected_unless_it_is_worse_beyond_chance(
     assert ("not worse beyond chance" in told) == (select == "last" and chosen == 3)
 
 
+@pytest.mark.parametrize(("last", "chosen"), [(0.58, 16), (0.9, 8)])
+def test_the_least_of_many_noisy_epochs_may_be_so_by_luck(last, chosen):
+    around = (
+        0.56,
+        0.62,
+        0.57,
+        0.61,
+        0.58,
+        0.62,
+        0.56,
+        0.5,
+        0.62,
+        0.57,
+        0.61,
+        0.56,
+        0.62,
+        0.57,
+        0.6,
+    )
+    history, _ = trained((*around, last), "last")
+    assert history.best_epoch == chosen
+    few, _ = trained((0.56, 0.62, 0.57, 0.5, 0.58), "last")  # too few to tell how much they vary
+    assert few.best_epoch == 4
+
+
 def test_one_validation_bag_leaves_nothing_to_chance():
     history, _ = trained((0.9, SHARES[0], 0.5 * SHARES[0] + 0.25), "last", VALID[:1])
     assert history.best_epoch == 2

@@ -22,7 +22,7 @@ from apportion.engine.step import Mode, Stepper
 from apportion.errors import RunError
 from apportion.methods.base import Supervision
 from apportion.methods.registry import method_named
-from apportion.metrics import accuracy, proportion_error, total_variation
+from apportion.metrics import accuracy, luck_of_least, proportion_error, total_variation
 from apportion.model.model import Model, describe_parts
 from apportion.nets.augment import augmented
 from apportion.nets.build import move_to
@@ -325,7 +325,7 @@ class Session:
         return self.history
 
     def _is_last_as_good(self) -> bool:
-        """Tell whether validation bags leave it to chance that the last epoch is not the best."""
+        """Tell whether it may be chance, of bags and of epochs, that the last one is not the best."""
         for name, instances, own, _ in self.held_out:
             if name != "valid" or self.history.best_epoch == self.history.n_epochs:
                 continue
@@ -336,7 +336,7 @@ class Session:
                 errors.append(total_variation(instances.proportions, predicted))
             worse = errors[0] - errors[1]
             chance = worse.std() / len(worse) ** 0.5 if len(worse) > 1 else 0.0
-            return bool(worse.mean() <= 2 * chance)
+            return bool(worse.mean() - luck_of_least(self.history["valid_error"]) <= 2 * chance)
         return False
 
     def evaluations(self) -> dict[str, Evaluation]:
