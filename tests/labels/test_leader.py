@@ -12,7 +12,7 @@ from apportion.bags.bags import Bags
 from apportion.errors import BagError, ConfigError, DataError, RunError
 from apportion.labels import assign as solving
 from apportion.labels import leader as module
-from apportion.labels.assign import assign
+from apportion.labels.assign import assign, likeliest_labels
 from apportion.labels.leader import (
     Leader,
     log_unlikelihood,
@@ -21,7 +21,8 @@ from apportion.labels.leader import (
     regret,
     unlikelihood,
 )
-from apportion.labels.start import first_labels
+from apportion.labels.raking import Raking
+from apportion.labels.start import first_labels, linear_confidence
 from tests.labels.tables import table_bags
 
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -723,3 +724,264 @@ def test_the_state_of_a_leader_with_weighted_first_labels_goes_on():
 def test_a_weight_of_first_labels_that_is_none_is_refused(weight):
     with pytest.raises(ConfigError, match="first_weight must be a number ≥ 0"):
         Leader(SMALL, eta=0, first_weight=weight)
+
+
+# ------------------------------------------------------------------------------- all bags of a row
+
+JOINT: dict[str, dict[str, Any]] = {
+    "last epoch": {"eta": 0, "memory": 0},
+    "all epochs": {"eta": 0, "memory": 1},
+    "forgetting": {"eta": 0, "memory": 0.3},
+    "perturbed": {"eta": 0.5, "memory": 0.5},
+    "decide": {"eta": 0, "memory": 0.3, "first": "decide"},
+    "weighted": {"eta": 0, "memory": 0.1, "first_weight": 30},
+}
+
+
+def shared_bags(seed: int = 0, size: int = 40) -> Bags:
+    """60 rows per class of four; a row stands in some three bags of proportions that differ."""
+    rng = np.random.default_rng(seed)
+    truth, members = rng.integers(4, size=240), []
+    for _ in range(720 // size):
+        chances = rng.dirichlet(np.full(4, 0.7))[truth] + 1e-3
+        members.append(rng.choice(240, size, replace=False, p=chances / chances.sum()))
+    x = (np.eye(4)[truth] + 0.8 * rng.normal(size=(240, 4))).astype(np.float32)
+    return Bags.from_members(x, members, truth=truth, classes=range(4))
+
+
+SHARED = shared_bags()
+
+
+def learnt(bags: Bags, seed: int = 0) -> Any:
+    """Confidences of a learner that is right more often than not, alike in all bags of a row."""
+    rng = np.random.default_rng([seed, 9])
+    rows, first, place = np.unique(bags.index, return_index=True, return_inverse=True)
+    truth: Any = bags.truth
+    logits = rng.normal(size=(len(rows), bags.n_classes))
+    logits[np.arange(len(rows)), truth[first]] += 1
+    p = np.exp(logits)
+    return (p / p.sum(axis=1, keepdims=True))[place].astype(np.float32)
+
+
+def joint_leader(bags: Bags = SHARED, **options: Any) -> Leader:
+    return Leader(bags, **{"eta": 0, "unlikelihood": "log", "joint": True, **options})
+
+
+@pytest.mark.parametrize("unlikelihood", ["relative", "plain"])
+def test_joint_decisions_are_of_logarithms(unlikelihood):
+    with pytest.raises(ConfigError, match="unlikelihood must be 'log' with joint decisions; got"):
+        joint_leader(unlikelihood=unlikelihood)
+    with pytest.raises(ConfigError, match="unlikelihood must be 'log' with joint decisions; got"):
+        Leader(SMALL, eta=1, joint=True)  # whatever the bags are
+
+
+@pytest.mark.parametrize("joint", [1, 0, None, "yes", np.True_])
+def test_whether_decisions_are_joint_is_true_or_false(joint):
+    with pytest.raises(ConfigError, match="joint must be true or false; got"):
+        joint_leader(joint=joint)
+
+
+@pytest.mark.parametrize("name", JOINT)
+@pytest.mark.parametrize("sure", [False, True])
+def test_joint_labels_meet_all_counts(name, sure):
+    options = JOINT[name] | ({"first": learnt(SHARED, 50)} if sure else {})
+    leader = joint_leader(**options)
+    assert counts_of(leader.labels, SHARED) == SHARED.counts.tolist()
+    for t in range(4):
+        decided = leader.decide(learnt(SHARED, t) if t < 3 else confidence_of(SHARED))
+        assert counts_of(decided.labels, SHARED) == SHARED.counts.tolist()
+        assert np.isfinite(decided.regret)
+
+
+@pytest.mark.parametrize("name", JOINT)
+@pytest.mark.parametrize("sure", [False, True])
+def test_where_each_row_stands_in_one_bag_nothing_is_joint(name, sure):
+    bags = bags_of(np.random.default_rng(1).integers([1, 0, 0], 9, (30, 3)))
+    options = JOINT[name] | ({"first": confidence_of(bags, 50)} if sure else {})
+    joint, apart = (joint_leader(bags, **options, joint=value) for value in (True, False))
+    assert joint.raking is None
+    for t in range(4):
+        assert joint.labels.tolist() == apart.labels.tolist()
+        ours, theirs = (one.decide(confidence_of(bags, t)) for one in (joint, apart))
+        assert (ours.changed, ours.regret) == (theirs.changed, theirs.regret)
+    ends = joint.state(), apart.state()
+    assert ends[0].keys() == ends[1].keys()
+    assert all(np.array_equal(ends[0][name], ends[1][name]) for name in ends[0])
+
+
+@pytest.mark.parametrize("size", [10, 40])
+def test_joint_labels_are_right_more_often(size):
+    """Of 0.88 of instances in bags of 40, and 0.99 in those of 10; else of 0.69 and 0.71."""
+    bags = shared_bags(1, size)
+    right = [
+        (joint_leader(bags, joint=joint).decide(learnt(bags)).labels == bags.truth).mean()
+        for joint in (True, False)
+    ]
+    assert right[0] > right[1] + 0.1
+
+
+@pytest.mark.parametrize("memory", [0, 0.1, 0.5, 0.6, 2 / 3, 1])
+@pytest.mark.parametrize("weight", [0, 0.5, 3, 30])
+def test_what_is_raked_is_the_mean_of_the_logarithms_over_epochs(memory, weight, monkeypatch):
+    """Of a learner that says the same in every epoch it is what it says, neither more nor less."""
+    raked, as_it_is = [], Raking.logits
+
+    def noted(self: Raking, logits: Any) -> Any:
+        raked.append(logits)
+        return as_it_is(self, logits)
+
+    monkeypatch.setattr(Raking, "logits", noted)
+    confidence = learnt(SHARED)
+    wanted = np.log(confidence.astype(np.float64))
+    leader = joint_leader(memory=memory, first=confidence, first_weight=weight)
+    for _ in range(5):
+        leader.decide(confidence)
+    assert len(raked) == 6
+    assert leader.raking is not None
+    for logits in raked:
+        np.testing.assert_allclose(logits[leader.raking.place], wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", JOINT)
+def test_a_joint_decision_is_an_assignment_of_raked_means_of_instances(name):
+    """By hand: of what is remembered, the mean over the bags of a row, raked, in each bag."""
+    leader, losses = joint_leader(**JOINT[name], seed=3), []
+    rng = np.random.default_rng(0)
+    raking, options = Raking(SHARED), JOINT[name]
+    for t in (1, 2, 3):
+        p = rng.dirichlet(np.ones(4), SHARED.n_instances).astype(np.float32)
+        losses.append(-np.log(np.maximum(p.astype(np.float64), math.exp(-12))))
+        epoch = leader.epoch
+        leader.decide(p)
+        if options.get("first_weight"):
+            continue
+        n = [1.0, 1.0, 1.0]  # how many epochs count, of the first, the second and the third
+        if options["memory"] == 1:
+            total, n = sum(losses), [1, 2, 3]
+        elif options["memory"] == 0.5:
+            total = {1: lambda: losses[0], 2: lambda: losses[1],
+                     3: lambda: 0.5 * losses[1] + losses[2]}[t]()  # fmt: skip
+            n = [1, 1, 1.5]
+        else:
+            total = losses[-1]  # 0.3 of three epochs is less than one
+        noise = options["eta"] * noise_of(SHARED.n_instances, 4, seed=3, epoch=epoch)
+        cost = (total + noise) / n[t - 1]
+        means = np.stack([cost[SHARED.index == row].mean(axis=0) for row in raking.rows])
+        wanted = assign(-raking.logits(-means)[raking.place], SHARED.counts, SHARED.offsets).labels
+        assert (leader.labels == wanted).mean() > 0.999  # sums in float32
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_first_confidences_are_raked(kind):
+    sure = learnt(SHARED).astype(kind)
+    joint, apart = (joint_leader(first=sure, joint=value) for value in (True, False))
+    raking = Raking(SHARED)
+    logits = raking.logits(raking.means(np.log(sure.astype(np.float64))))
+    wanted = assign(-logits[raking.place], SHARED.counts, SHARED.offsets).labels
+    assert (joint.labels == wanted).mean() > 0.999
+    assert apart.labels.tolist() == likeliest_labels(sure, SHARED).tolist()
+    assert (joint.labels == SHARED.truth).mean() > (apart.labels == SHARED.truth).mean() + 0.1
+    assert joint.prices is None  # it is no decision
+    assert joint.epoch == 1
+
+
+@pytest.mark.parametrize("first", ["linear", "mean-map", "ridge"])
+def test_first_labels_of_a_linear_model_are_raked_as_its_confidences_would_be(first):
+    bags = SHARED.without_truth()
+    sure = linear_confidence(first, bags, 0)
+    named, given_ = (joint_leader(bags, first=value, seed=0) for value in (first, sure))
+    assert (named.labels == given_.labels).mean() > 0.999
+
+
+@pytest.mark.parametrize("name", JOINT)
+@pytest.mark.parametrize("sure", [False, True])
+@pytest.mark.parametrize("after", [0, 1, 3])
+def test_a_joint_leader_goes_on_from_its_state_as_if_nothing_had_happened(name, sure, after):
+    options = JOINT[name] | ({"first": learnt(SHARED, 50)} if sure else {})
+    leader = joint_leader(**options)
+    fresh = joint_leader(**{**options, "first": options.get("first", "random")})
+    for t in range(after):
+        leader.decide(learnt(SHARED, t))
+    fresh.load({name: value.copy() for name, value in leader.state().items()})
+    for t in range(after, after + 3):
+        assert fresh.labels.tolist() == leader.labels.tolist()
+        ours, theirs = (one.decide(learnt(SHARED, t)) for one in (leader, fresh))
+        assert (ours.changed, ours.regret) == (theirs.changed, theirs.regret)
+    ends = leader.state(), fresh.state()
+    assert ends[0].keys() == ends[1].keys()
+    assert all(np.array_equal(ends[0][name], ends[1][name]) for name in ends[0])
+
+
+def test_joint_decisions_begin_at_the_prices_of_the_one_before(monkeypatch):
+    began: list[Any] = []
+
+    def noted(*args: Any, prices: Any = None, **options: Any) -> Any:
+        began.append(prices)
+        return assign(*args, prices=prices, **options)
+
+    leader = joint_leader(first=learnt(SHARED, 9), memory=0.5)
+    monkeypatch.setattr(module, "assign", noted)
+    for t in range(3):
+        before = leader.prices
+        leader.decide(learnt(SHARED, t))
+        assert began[2 * t] is before  # and then the regret is computed
+    assert began[0] is None
+    assert np.ptp(began[2]) > 0
+
+
+def test_a_state_does_not_depend_on_whether_decisions_are_joint():
+    """Runs of before go on jointly: what is remembered is the same."""
+    apart, joint = joint_leader(joint=False), joint_leader()
+    apart.decide(learnt(SHARED, 1))
+    joint.load(apart.state())
+    assert joint.labels.tolist() == apart.labels.tolist()
+    joint.decide(learnt(SHARED, 2))
+    assert counts_of(joint.labels, SHARED) == SHARED.counts.tolist()
+
+
+@pytest.mark.parametrize("memory", [0, 0.3, 1])
+def test_the_regret_of_joint_labels_is_of_what_was_paid_by_each_instance(memory):
+    """Literally, against the best labels in hindsight, which are found bag by bag."""
+    leader, total, played = joint_leader(memory=memory), 0.0, 0.0
+    rows = np.arange(SHARED.n_instances)
+    for t in range(4):
+        confidence = learnt(SHARED, t)
+        latest = -np.log(np.maximum(confidence.astype(np.float64), math.exp(-12)))
+        total, played = total + latest, played + latest[rows, leader.labels].sum()
+        best = assign(total, SHARED.counts, SHARED.offsets).objective.sum()
+        found = leader.decide(confidence).regret
+        assert found == pytest.approx((played - best) / (len(rows) * (t + 1)), abs=1e-5)
+        assert found >= -1e-6
+
+
+def test_joint_decisions_do_not_depend_on_threads(monkeypatch):
+    monkeypatch.setattr(module, "WORTH_A_THREAD", 0)
+    monkeypatch.setattr(solving, "WORTH_A_THREAD", 0)
+    found = []
+    for threads in (1, 4, None):
+        leader = joint_leader(eta=0.3, memory=0.3, threads=threads)
+        found.append(decisions(leader, [learnt(SHARED, t) for t in range(3)]))
+    assert found[0] == found[1] == found[2]
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
+def test_joint_leaders_take_confidences_of_any_float_and_leave_them_as_they_are(dtype):
+    given_ = np.asfortranarray(learnt(SHARED).astype(dtype))
+    before = given_.copy()
+    given_.flags.writeable = False
+    labels = joint_leader().decide(given_).labels
+    assert labels.tolist() == joint_leader().decide(before.astype(np.float32)).labels.tolist()
+    assert np.array_equal(given_, before)
+
+
+@pytest.mark.parametrize("name", JOINT)
+def test_confidences_of_0_and_1_are_decided_jointly_too(name):
+    """A learner that is sure, right or wrong, in every bag of a row."""
+    truth: Any = SHARED.truth
+    for sure in (truth, (truth + 1) % 4, np.zeros_like(truth)):
+        leader = joint_leader(**JOINT[name])
+        for _ in range(3):
+            leader.decide(np.eye(4, dtype=np.float32)[sure])
+        assert counts_of(leader.labels, SHARED) == SHARED.counts.tolist()
+        if sure is truth and JOINT[name]["eta"] == 0 and "first_weight" not in JOINT[name]:
+            assert leader.labels.tolist() == truth.tolist()

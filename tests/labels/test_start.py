@@ -13,6 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from apportion.bags.bags import Bags
 from apportion.errors import BagError, ConfigError, DataError
 from apportion.labels.linear import class_means
+from apportion.labels.raking import Raking
 from apportion.labels.start import checked_labels, first_labels, fit_features, random_labels
 from tests.labels.tables import table_bags
 from tests.labels.test_leader import bags_of, counts_of
@@ -180,6 +181,37 @@ def test_a_row_in_several_bags_is_learned_once():
     several = Bags.from_members(bags.x, members, truth=truth, classes=range(4))
     found = fit_features(several.without_truth())
     assert counts_of(found.labels, several) == several.counts.tolist()
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("size", [20, 100])
+def test_the_counts_of_all_bags_of_a_row_tell_of_its_class(seed, size, monkeypatch):
+    """Rows in some three bags each, whose features say little."""
+    rng = np.random.default_rng(seed)
+    truth = rng.integers(4, size=1500)
+    x = (np.eye(4)[truth] + 0.7 * rng.normal(size=(1500, 4))).astype(np.float32)
+    members = []
+    for _ in range(4500 // size):
+        chances = rng.dirichlet(np.full(4, 0.7))[truth] + 1e-3
+        members.append(rng.choice(1500, size, replace=False, p=chances / chances.sum()))
+    bags = Bags.from_members(x, members, truth=truth, classes=range(4))
+    together = fit_features(bags.without_truth())
+    assert counts_of(together.labels, bags) == bags.counts.tolist()
+    monkeypatch.setattr(Raking, "logits", lambda _, logits: logits)
+    apart = fit_features(bags.without_truth())
+    right = [(found.labels == bags.truth).mean() for found in (together, apart)]
+    assert right[0] > right[1] + 0.05
+    fresh = (np.eye(4)[truth] + 0.7 * rng.normal(size=(1500, 4))).astype(np.float32)
+    known = [(found.linear.logits(fresh).argmax(axis=1) == truth).mean()
+             for found in (together, apart)]  # fmt: skip
+    assert known[0] > known[1] - 0.01
+
+
+def test_where_bags_do_not_overlap_nothing_is_raked(monkeypatch):
+    bags, _ = drawn(8)
+    found = fit_features(bags)
+    monkeypatch.setattr(Raking, "logits", lambda *_: None)
+    assert (fit_features(bags).labels == found.labels).all()
 
 
 def test_labels_from_features_depend_on_nothing_but_the_bags_and_the_seed():

@@ -12,7 +12,7 @@ import pytest
 from apportion.methods.registry import METHODS
 
 SCRIPT = Path(__file__).with_name("ranked_runs.py")
-EXACT = ["known:all", "known:few", "known:decide"]
+EXACT = ["known:all", "known:few", "known:decide", "known:joint"]
 ALIKE = [*(f"method:{name}" for name in METHODS), "method:fpl/8", "method:count-likelihood/8",
          "augmented:strong", "augmented:proportion-loss", "bags:two", "bags:singles"]  # fmt: skip
 OWN = ["net:batchnorm", "net:dropout"]

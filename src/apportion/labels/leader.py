@@ -18,9 +18,9 @@ The ablations are settings: ``unlikelihood="plain"`` is Eq. 8, :math:`1 - \mathr
 all c; ``eta=0`` is the paper's Greedy; ``eta=0, memory=0`` is its Naive, which decides by
 :math:`L[t]` alone. A memory m in between forgets: about the last :math:`m t` epochs count, by
 
-.. math:: S[t] = \frac{m t - 1}{m t - m}\, S[t - 1] + L[t],
+.. math:: S[t] = \frac{\max(m t - 1, 0)}{\max(m t - m, 1)}\, S[t - 1] + L[t],
 
-where the factor, 0 if it is negative, is 1 at m = 1. Labels that depend on a few epochs follow the
+which is the paper's sum at m = 1. Labels that depend on a few epochs follow the
 learner soon while it learns fast; later they must not, or what it learns from them drifts away
 with them. ``unlikelihood="log"`` is :math:`-\log \mathrm{conf}(x_j, c)`, at most 12, so that a sum
 is one of independent evidence: for learners whose first labels are good. Then ``joint=True`` lets
@@ -55,11 +55,11 @@ from numpy.typing import ArrayLike, NDArray
 from apportion.bags.bags import Bags
 from apportion.bags.shards import shard_cuts
 from apportion.config import MOST_THREADS
-from apportion.errors import DataError, RunError, must_be
+from apportion.errors import ConfigError, DataError, RunError, must_be
 from apportion.labels.assign import Assignment, assign, compile_ahead, likeliest_labels
 from apportion.labels.linear import LINEAR_FITS
 from apportion.labels.raking import Raking
-from apportion.labels.start import DEAREST, checked_labels, first_labels
+from apportion.labels.start import DEAREST, checked_labels, first_labels, linear_confidence
 from apportion.metrics import accuracy
 from apportion.randomness import Purpose, generator
 from apportion.threads import available_cores
@@ -116,7 +116,7 @@ def plain_unlikelihood(confidence: Floats, labels: Ints) -> Floats:  # noqa: ARG
     return cost
 
 
-def log_unlikelihood(confidence: Floats, labels: Ints) -> Floats:  # noqa: ARG001
+def log_unlikelihood(confidence: Floats, labels: Ints | None = None) -> Floats:  # noqa: ARG001
     """Compute −log conf of each class, at most 12, whatever the labels are.
 
     Examples
@@ -150,7 +150,7 @@ def share_left(memory: float, epoch: float) -> float:
     """
     if memory == 1:
         return 1.0
-    return max(0.0, (memory * epoch - 1) / (memory * (epoch - 1))) if memory and epoch > 1 else 0.0
+    return max(0.0, memory * epoch - 1) / max(1.0, memory * (epoch - 1)) if memory else 0.0
 
 
 def _places(labels: Ints, matrix: Floats) -> Ints:
@@ -263,7 +263,8 @@ class Leader:
         not sure of yet, and so the first decision gives up labels that were good.
     joint : bool
         Whether labels of rows that stand in several bags follow from the counts of all of these.
-        It takes ``unlikelihood="log"``, and changes nothing where each row stands in one bag.
+        It takes ``unlikelihood="log"``, and changes nothing where each row stands in one bag. The
+        perturbation of a row is then the mean of that of its instances; and there are no shards.
     seed : int
         The first labels and the perturbation follow from it.
     first_position : int
@@ -321,13 +322,15 @@ class Leader:
         self.first_weight, self.greatest = float(first_weight), GREATEST[unlikelihood]
         self.raking = Raking(bags) if joint and Raking.concerns(bags) else None
         sure = confidences(first, bags)
-        self.labels: Ints = (  # Y[1]
-            first_labels(first, bags, seed, first_position)
-            if sure is None
-            else likeliest_labels(sure, bags)
-        )
-        if sure is not None and self.raking is not None:
-            self.labels = self._decided(log_unlikelihood(sure, self.labels), None).labels
+        if self.raking is not None and isinstance(first, str) and first in LINEAR_FITS:
+            sure = linear_confidence(first, bags, seed).astype(np.float32)
+        self.labels: Ints  # Y[1]
+        if sure is None:
+            self.labels = first_labels(first, bags, seed, first_position)
+        elif self.raking is None:
+            self.labels = likeliest_labels(sure, bags)
+        else:
+            self.labels = self._decided(log_unlikelihood(sure), None).labels
         self.total = np.zeros((bags.n_instances, bags.n_classes), np.float32)  # Σ L[1..t], and
         if self.first_weight:  # that before
             if sure is None:
@@ -395,10 +398,13 @@ class Leader:
     def shard(self, rank: int, world: int) -> Leader:
         """Return a leader of `Bags.shard` alone, which decides what this one would decide there.
 
-        It goes on from where this one is, which is not to be used any more. Labels that are decided
-        jointly have no shards.
+        It goes on from where this one is, which is not to be used any more.
         """
-        assert self.raking is None
+        if self.raking is not None:
+            raise ConfigError(
+                "joint decisions take the counts of all bags of a row: other shards may hold some.",
+                "Decide in one process, or pass joint=False.",
+            )
         own, offsets = copy.copy(self), self.bags.offsets
         bags = slice(*shard_cuts(offsets, world)[rank : rank + 2].tolist())
         rows = slice(offsets[bags.start], offsets[bags.stop])
@@ -417,7 +423,8 @@ class Leader:
         """Return the labels of least cost (line 9: Eq. 6), of costs over so many epochs."""
         if self.raking is not None:
             rows = self.raking.logits(self.raking.means(costs) / -epochs)
-            costs = -rows[self.raking.place]
+            np.negative(rows, out=rows)
+            costs = rows[self.raking.place]
         where = self.bags.counts, self.bags.offsets
         return assign(costs, *where, prices=prices, threads=self.threads)
 

@@ -17,7 +17,8 @@ The prices :math:`u` minimise the convex dual
 .. math:: \sum_r \log \sum_c p_{rc} e^{\sum_{i \ni r} u_{ic}} - \sum_{ic} K_{ic} u_{ic}
           + \frac{\lambda}{2} \sum_{ic} u_{ic}^2,
 
-where λ keeps them finite if counts of several bags contradict each other, as rounded ones do.
+where λ, the variance of the error of a count, keeps them finite if the counts of several bags
+contradict each other, as rounded ones do. Otherwise counts are taken at their word.
 Ten rounds of L-BFGS bring sums near enough to the counts; `assign` then meets them exactly.
 A round is a pass over the (M, C) numbers of all rows, and two over the N instances.
 
@@ -39,7 +40,8 @@ from apportion.bags.bags import Bags
 __all__ = ["Raking"]
 
 ROUNDS = 10  # of L-BFGS
-RIDGE = 0.04  # λ, as if a price were known to be about 0 ± 5
+RIDGE = 1 / 12  # λ: the variance of what rounding adds to a count
+LEAST = -25.0  # logit, below the greatest of a row: what is surer decides no more
 NEVER = -50.0  # price of a class that a bag has none of: finite, as another bag may insist on it
 
 Floats = NDArray[Any]
@@ -72,12 +74,16 @@ class Raking:
         self.counts = bags.counts.astype(np.float64)
         shape = bags.n_bags, len(self.rows)
         ones = np.ones(len(self.place))
-        self._sums: Any = sparse.csr_array((ones, self.place.copy(), bags.offsets), shape=shape)
+        self._sums: Any = sparse.csr_array(
+            (ones, self.place.copy(), bags.offsets.copy()), shape=shape
+        )
         self._sums.sum_duplicates()  # a bag may hold a row twice; it sorts in place
         self._spread: Any = self._sums.T.tocsr()
         shares = 1 / np.bincount(self.place)[self.place]
         of_rows = self.place, np.arange(len(self.place))
         self._average: Any = sparse.csr_array((shares, of_rows))
+        bags_of_row = np.bincount(self.place)[:, None].astype(np.float64)
+        self._others = np.maximum(2.0, (self._sums @ bags_of_row) / bags.sizes[:, None])
         self._barred = NEVER * (self._spread @ (bags.counts == 0).astype(np.float64))
 
     @staticmethod
@@ -98,7 +104,8 @@ class Raking:
         logits : array of shape (M, C)
             Log-confidences, up to a constant per row.
         """
-        start = logits + self._barred
+        start = logits - logits.max(axis=1, keepdims=True)
+        start = np.maximum(start, LEAST) + self._barred
 
         def soft(prices: Floats) -> tuple[Floats, float]:
             q = start + self._spread @ prices
@@ -120,8 +127,7 @@ class Raking:
             value += RIDGE / 2 * float((prices**2).sum()) - float((self.counts * prices).sum())
             return value, (unit * (self._sums @ q - self.counts + RIDGE * prices)).ravel()
 
-        # Half of what a round of raking bag by bag does, since bags overlap.
-        first: Any = 0.5 * np.log((self.counts + 0.5) / (expected + 0.5)) / unit
+        first: Any = np.log((self.counts + 0.5) / (expected + 0.5)) / self._others / unit
         options: Any = {"maxiter": ROUNDS}
         found = minimize(dual, first.ravel(), jac=True, method="L-BFGS-B", options=options)
         prices = unit * found.x.reshape(unit.shape)

@@ -325,7 +325,7 @@ class Session:
         return self.history
 
     def _is_last_as_good(self) -> bool:
-        """Tell whether it may be chance, of bags and of epochs, that the last one is not the best."""
+        """Tell whether chance, of bags and of epochs, may be why the last one is not the best."""
         for name, instances, own, _ in self.held_out:
             if name != "valid" or self.history.best_epoch == self.history.n_epochs:
                 continue
