@@ -11,13 +11,14 @@ as ``strong:1024:0``; the variants are those of `VARIANTS`, and "frozen", a line
 features of the pre-trained net alone. Epochs are selected by the proportions of validation bags,
 and no label takes part in training or selection, but for "true-labels", which learns every training
 image's own: the limit. Each cell adds a line to benchmarks/beyond.jsonl, and
-is not repeated. `--render` makes the tables of docs/images.md from the lines alone.
+is not repeated. `--render` makes the tables and the figure of docs/images.md from the lines alone.
 """
 
 from __future__ import annotations
 
 import argparse
 import logging
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -27,8 +28,10 @@ import numpy as np
 import torch
 from torch import nn
 
+sys.path.insert(0, str(Path(__file__).parents[1]))  # a script only looks beside itself
+
 from apportion import Bags, Job, TrainConfig, build_net, fit_many
-from apportion.files import append_line, read_toml
+from apportion.files import append_line
 from apportion.methods.registry import METHODS
 from apportion.nets.normalized import Normalized
 from apportion.study.datasets.benchmarks import cifar10, svhn
@@ -36,10 +39,12 @@ from apportion.study.paper_bags import paper as paper_bags
 from apportion.study.results import add_result, provenance, read_results
 from apportion.training.frozen import fit_frozen
 from apportion.training.pretrain import load_pretrained, pretrain, pretraining_config
+from benchmarks._beyond_page import draw, render
 
 ROOT = Path(__file__).parents[1]
 RESULTS = Path(__file__).with_name("beyond.jsonl")
 PAGE = ROOT / "docs" / "images.md"
+FIGURE = ROOT / "docs" / "figures" / "strong.svg"
 KEY = ("dataset", "variant", "bag_size", "seed", "epochs")
 SIZES = (64, 128, 256, 512, 1024, 2048, 4096)
 READERS = {"cifar10": cifar10, "svhn": svhn}
@@ -204,6 +209,10 @@ def cells_of(texts):
         yield variant, int(size), int(seed[0]) if seed else 0
 
 
+def recorded(path: Path = RESULTS) -> list[dict]:
+    return read_results(path, KEY)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("dataset", choices=[*READERS], nargs="?")
@@ -226,7 +235,9 @@ def main() -> None:
         head, _, rest = page.partition("<!-- beyond -->\n")
         _, end, tail = rest.partition("\n<!-- end of beyond -->")
         assert end, f"{PAGE} has lost its marks"
-        PAGE.write_text(f"{head}<!-- beyond -->\n{render(recorded())}{end}{tail}", "utf-8")
+        lines = recorded()
+        PAGE.write_text(f"{head}<!-- beyond -->\n{render(lines)}{end}{tail}", "utf-8")
+        FIGURE.write_text(draw(lines), "utf-8")
         return
     torch.backends.cudnn.benchmark = True  # shapes are always the same
     logging.getLogger("apportion").setLevel(logging.WARNING)
@@ -273,67 +284,6 @@ def main() -> None:
     if jobs:
         clock.began = time.perf_counter()
         fit_many(jobs, at_once=options.together, progress=False)
-
-
-PAPER_TABLES = {"cifar10": "table1-cifar10", "svhn": "table2-svhn"}
-TITLES = {"cifar10": "CIFAR-10", "svhn": "SVHN"}
-SAID = {
-    "frozen": "linear layer on frozen features",
-    "strong": "`strong`",
-    "proportion-loss": "`proportion-loss`, same pre-training and preset",
-    "count-likelihood": "`count-likelihood`, same pre-training and preset",
-    "true-labels": "true labels, same pre-training and preset (the limit)",
-    "no-pretraining": "`strong` without pre-training",
-    "random-first-labels": "`strong` from random first labels",
-    "no-mixup": "`strong` without mixup",
-    "bag-by-bag": "`strong`, each bag's labels by its own counts alone",
-    "fpl": "`strong` with the paper's decisions (Eq. 2, sum, η)",
-}
-
-
-def recorded(path: Path = RESULTS) -> list[dict]:
-    return read_results(path, KEY)
-
-
-def render(lines: list[dict]) -> str:
-    """Make one table per dataset: accuracy in per cent by variant and size of bags."""
-    parts = []
-    for dataset, title in TITLES.items():
-        own = [line for line in lines if line["dataset"] == dataset]
-        if not own:
-            continue
-        sizes = sorted({line["bag_size"] for line in own})
-        toml = read_toml(ROOT / "papers" / "matsuo2023" / f"{PAPER_TABLES[dataset]}.toml")
-        theirs = dict(zip(toml["sizes"], toml["paper"]["fpl"], strict=True))
-        rows = [
-            [f"{title}, bags of", *map(str, sizes), "seconds"],
-            ["---"] * (len(sizes) + 2),
-            ["the paper's method, as published", *(f"{theirs[size]:.1f}" for size in sizes), ""],
-        ]
-        for variant, said in SAID.items():
-            ours = [line for line in own if line["variant"] == variant]
-            by_size = [[x["selected"] for x in ours if x["bag_size"] == size] for size in sizes]
-            if ours:
-                seconds = f"{np.median([line['seconds'] for line in ours]):.0f}"
-                rows.append([said, *map(_mean, by_size), seconds])
-        parts.append("\n".join("| " + " | ".join(row) + " |" for row in rows))
-    versions = {f"{x['hardware']}, torch {x['versions']['torch']}" for x in lines}
-    commits = " and ".join(sorted({f"`{x['commit'][:7]}`" for x in lines}))
-    pretrained = {(x["dataset"], x["pretraining"], x["pretraining_seconds"]) for x in lines}
-    told = "; ".join(
-        f"{TITLES[dataset]} {epochs} epochs in {seconds:.0f} s"
-        for dataset, epochs, seconds in sorted(pretrained)
-    )
-    return "\n\n".join(
-        [*parts, f"{'; '.join(sorted(versions))}, commit {commits}. Pre-training: {told}."]
-    )
-
-
-def _mean(accuracies: list[float]) -> str:
-    if not accuracies:
-        return "–"
-    spread = f" ± {np.std(accuracies, ddof=1):.1f}" if len(accuracies) > 1 else ""
-    return f"{np.mean(accuracies):.1f}{spread}"
 
 
 if __name__ == "__main__":

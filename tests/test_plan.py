@@ -250,6 +250,17 @@ def test_few_images_make_several_steps():
     assert str(strong(1_500, batch_size=512).batch_size) == "512 (given)"
 
 
+def test_many_images_are_trained_on_in_fewer_epochs():
+    assert str(strong(10_000).epochs) == "150 (the preset 'strong')"
+    assert str(strong(33_000).epochs) == "80 (for 33,000 rows; the preset 'strong' has 150)"
+    assert strong(33_000).config({"preset": "strong"}).epochs == 80
+    assert strong(1_000_000).epochs.value == 20
+    given = make_plan(
+        bags_of(33_000, (3, 8, 8)), validation=SHARE, options={"preset": "strong", "epochs": 150}
+    )
+    assert str(given.epochs) == "150 (given)"
+
+
 @pytest.mark.parametrize("kind", ["table", "signals", SPARSE, ITEMS])
 def test_the_preset_strong_is_for_images_alone(kind):
     check_preset("paper", kind)

@@ -57,6 +57,7 @@ FEWEST_HELD_OUT = 5  # bags: fewer select worse than taking the last epoch
 WEIGHT_DECAY = 0.1  # of AdamW
 MOST_SEEN = 3e7  # instances that the net is shown in all epochs together
 MOST_VIEWED = 2e7  # rows that it is shown in all epochs of pre-training together
+MOST_TUNED = 2.65e6  # rows that it is shown after that: 80 epochs of the paper's bags of CIFAR-10
 SMALL_IMAGE = 64  # pixels of the longer side: larger ones may be halved twice at once
 
 METHOD, AUTO = "fpl", "auto"
@@ -218,10 +219,14 @@ def make_plan(
         columns = count(train.parts[0].shape[1], "column")
         size, size_reason = max(32, most), f"of {columns}, which are dense a batch at a time"
     own_net = f"the instances are {'rows of a table' if kind == 'table' else kind}"
+    epochs, epochs_reason = _epochs(n)
+    if preset == STRONG and (enough := _epochs_after_pretraining(rows)) < known["epochs"]:
+        known["epochs"], epochs = None, enough
+        epochs_reason = f"for {rows:,} rows; the preset {preset!r} has {PRESETS[STRONG].epochs}"
     plan = Plan(
         net=Choice(NET_OF_KIND[kind], own_net) if net is None else Choice(net, "given"),
         method=default_method(kind, ["net"]) if method is None else method,
-        epochs=chosen("epochs", *_epochs(n)),
+        epochs=chosen("epochs", epochs, epochs_reason),
         batch_size=chosen("batch_size", size, size_reason),
         weight_decay=chosen("weight_decay", WEIGHT_DECAY, "the default of a plan"),
         validation=validation,
@@ -518,6 +523,10 @@ def threads_for(train: Bags, per_step: int) -> Choice:
 def _batch_size(n_instances: int) -> int:
     """Return about a hundredth of the instances: a power of two from 32 to 1024."""
     return int(2 ** np.clip(np.round(np.log2(n_instances / 100)), 5, 10))
+
+
+def _epochs_after_pretraining(rows: int) -> int:
+    return int(max(20, round(MOST_TUNED / rows)))
 
 
 def _epochs(n_instances: int) -> tuple[int, str]:
