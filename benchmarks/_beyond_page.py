@@ -85,7 +85,9 @@ def draw(lines: list[dict]) -> str:
                 axes.plot(sizes, points, "o-", color=color, label=SAID[variant].replace("`", ""))
             if limit := [line["selected"] for line in own if line["variant"] == "true-labels"]:
                 axes.axhline(mean(limit), color="C2", linestyle=":", label="true labels")
-            axes.set_xscale("log", base=2)
+            axes.set_xscale("log")
+            axes.set_xticks([*theirs], [str(size) for size in theirs])
+            axes.minorticks_off()
             axes.set(title=TITLES[dataset], xlabel="instances per bag", ylabel="test accuracy (%)")
             axes.grid(alpha=0.3)
             axes.legend(fontsize=7)

@@ -361,6 +361,10 @@ def test_settings_that_make_no_sense_are_refused_and_the_net_is_as_it_was(option
     [
         (nn.Sequential(nn.Flatten(), nn.Unflatten(1, (2, 18))), "has no nn.Linear that returns"),
         (nn.Linear(6, 2), "Linear is a last layer: there is nothing before it"),
+        (
+            nn.Sequential(nn.Flatten(), nn.Linear(36, 2)),
+            "Sequential is a last layer: there is nothing before it",
+        ),
     ],
 )
 def test_a_net_without_a_last_layer_of_its_own_is_refused(net, words):

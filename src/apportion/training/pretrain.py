@@ -224,7 +224,8 @@ def _projecting(net: nn.Module, instances: Instances, seed: int) -> Iterator[str
     """Put a projector in the place of the last layer meanwhile; yield the name of that place."""
     with taken_by_name(net, instances.feed.names):
         layer = last_layer(net, instances)
-    if layer is net:
+    own_weights = {id(weight) for weight in layer.parameters()}
+    if all(id(weight) in own_weights for weight in net.parameters()):
         raise ConfigError(
             f"{type(net).__name__} is a last layer: there is nothing before it to pre-train.",
             "Pass a net of several layers, or leave pre-training out.",
