@@ -222,6 +222,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--curves", type=Path, default=CURVES)
     parser.add_argument("--pretraining", type=int, help="epochs")
+    parser.add_argument("--pretrained", type=Path, help="weights of the recorded pre-training")
     parser.add_argument("--epochs", type=int)
     parser.add_argument("--together", type=int, default=1, help="cells at a time on a GPU")
     parser.add_argument("--few", type=int, help="only so many instances: a trial of this script")
@@ -249,7 +250,11 @@ def main() -> None:
     pretraining = options.pretraining or PRETRAINING[dataset]
     small = {} if options.few is None else {"batch_size": 64}
     every = max(1, pretraining // 10)
-    took = pretrained(problem, folder, pretraining, checkpoint_every=every, **how, **small)
+    if options.pretrained is None:
+        took = pretrained(problem, folder, pretraining, checkpoint_every=every, **how, **small)
+    else:
+        before = (line for line in recorded() if line["dataset"] == dataset)
+        folder, took = options.pretrained, next(before)["pretraining_seconds"]
 
     known = {tuple(line[name] for name in KEY) for line in read_results(options.out, KEY)}
     jobs: list[Job] = []
