@@ -108,7 +108,6 @@ def test_a_run_is_finished_by_another_number_of_processes(tables):
         (["--bag", "parish"], "rows.csv has no column 'parish'."),
         (["--epochs", "0"], "epochs must be an integer ≥ 1; got 0."),
         (["--out", "rows.csv"], "--out rows.csv is a file."),
-        (["--method", "auto"], "the method 'auto' trains small nets one after the other"),
     ],
 )
 def test_a_mistake_is_one_message_and_the_end_of_all(tables, options, message):
