@@ -18,6 +18,7 @@ sys.path.insert(0, str(ROOT))
 from apportion import LLPClassifier  # noqa: E402
 from apportion.bags.bags import Bags  # noqa: E402
 from apportion.errors import ApportionError  # noqa: E402
+from apportion.runs.run import Run  # noqa: E402
 from tests.auto.tables import ALIKE, few_steps, ring_in_bags, train  # noqa: E402
 
 RANK = int(os.environ.get("RANK", 0))
@@ -106,6 +107,10 @@ KINDS: dict[str, Callable[[str], Any]] = {
 }
 
 
+def refuse(*_: Any) -> Any:
+    raise AssertionError("the first process alone writes")
+
+
 def result(case: str) -> Any:
     kind, _, name = case.partition(":")
     return KINDS[kind](name)
@@ -113,5 +118,7 @@ def result(case: str) -> Any:
 
 if __name__ == "__main__":
     few_steps(STEPS)
+    for name in ("append", "replacing", "rewind") if RANK else ():
+        setattr(Run, name, refuse)
     out, *cases = sys.argv[1:]
     Path(out, f"{RANK}.json").write_text(json.dumps({case: result(case) for case in cases}))
