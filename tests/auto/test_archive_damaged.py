@@ -132,15 +132,15 @@ def cut(text, n):
 LOGS = {
     "shorter": (lambda text: cut(text, 2), "has 2 lines, but the checkpoint was saved after 3"),
     "empty": (lambda text: "", "has 0 lines"),
-    "torn": (lambda text: text[:-9], "has None in line 3, but the checkpoint linear"),
+    "torn": (lambda text: text[:-9], "has None in line 3, but the checkpoint linear start"),
     "of another member": (
         lambda text: text.replace("linear start", "ridge"),
-        "has 'ridge' in line 2, but the checkpoint linear start",
+        "has 'ridge' in line 3, but the checkpoint linear start",
     ),
     "of no members": (lambda text: text.replace('"member"', '"number"'), "has number"),
     "without a member": (
         lambda text: text.replace('"member": "likelihood", ', "", 1),
-        "has None in line 1, but the checkpoint likelihood",
+        "has None in line 2, but the checkpoint likelihood",
     ),
 }
 

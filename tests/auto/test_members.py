@@ -19,6 +19,13 @@ def in_words(bags):
     return str(plan_table(bags, Choice("auto", "given"), Choice(0.0, "given")))
 
 
+def in_order_of_seeds(bags):
+    """The members by their numbers, which they are then without."""
+    members = sorted(members_of(bags), key=lambda member: member.number)
+    assert [member.number for member in members] == [*range(len(members))]
+    return [member._replace(number=0) for member in members]
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_overdispersion_is_that_of_the_formula(seed):
     rng = np.random.default_rng(seed)
@@ -41,27 +48,42 @@ def test_bags_that_differ_are_shared_out_and_others_are_not():
     x, y = ring(400, 0)
     alike, differing = (bags_of(x, y, 20, differing=own) for own in (False, True))
     kinds = ["likelihood", "linear start", "linear"]
-    assert members_of(alike) == [
+    assert in_order_of_seeds(alike) == [
         *(Member(kind) for kind in kinds),
         *(Member(kind, fold, False) for fold in (0, 1) for kind in kinds),
         Member("small steps"),
     ]
     kinds = ["likelihood", "proportions", "linear start"]
-    assert members_of(differing) == [
+    assert in_order_of_seeds(differing) == [
         Member(kind, fold, True) for fold in range(4) for kind in kinds
     ]
-    assert "one net of each kind, on all bags" in in_words(alike)
+    said = "one net of each kind, on all bags (likelihood, linear start, linear); and one in small"
+    assert said in in_words(alike)
     assert "4 nets of each kind" in in_words(differing)
 
 
 def test_several_classes_have_a_linear_member_and_one_bag_has_no_folds():
     three = Bags.from_rows(np.eye(6), [0, 0, 1, 1, 2, 2], truth=[0, 1, 2, 0, 1, 2])
-    assert [m.kind for m in members_of(three)][:3] == ["likelihood", "linear start", "linear"]
-    assert [*members_of(three)][-1] == Member("small steps")
+    kinds = ["likelihood", "linear start", "linear"]
+    assert [m.kind for m in in_order_of_seeds(three)][:3] == kinds
+    assert in_order_of_seeds(three)[-1] == Member("small steps")
     assert sum(m.kind == "small steps" for m in members_of(three)) == 1
     one = Bags.from_rows(np.eye(4), [0] * 4, truth=[0, 1, 0, 1])
     assert [m.fold for m in members_of(one)] == [None] * 4
     assert members_of(three, "ridge") == [Member("ridge")]
+
+
+def test_neighbours_take_about_as_long():
+    """Else ranks that train one each would wait for each other."""
+    x, y = ring(400, 0)
+    alike, differing = (members_of(bags_of(x, y, 20, differing=own)) for own in (False, True))
+    assert [str(m) for m in alike[:3]] == ["small steps", "likelihood", "linear start"]
+    assert [m.fold for m in alike] == [None] * 4 + [0, 1] * 3
+    assert [m.kind for m in differing] == [
+        *["likelihood"] * 4,
+        *["proportions"] * 4,
+        *["linear start"] * 4,
+    ]
 
 
 @pytest.mark.parametrize("differing", [False, True])

@@ -36,8 +36,9 @@ def test_a_process_alone_gets_back_what_it_has_itself():
     assert ALONE.total(x) is x
     assert ALONE.gathered(x) is x
     assert ALONE.by_first(lambda: x) is x
+    assert ALONE.told(x) is x
     ALONE.sum_([x])
-    ALONE.as_first([x])
+    ALONE.as_of(0, [x])
     ALONE.wait()
     assert x.tolist() == [0, 1, 2]
     assert ALONE.leads

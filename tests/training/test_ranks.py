@@ -18,7 +18,7 @@ ALIKE = [*(f"method:{name}" for name in METHODS), "method:fpl/8", "method:count-
 OWN = ["net:batchnorm", "net:dropout"]
 
 
-def together(folder, world, cases, wide=False):
+def together(folder, world, cases, wide=False, script=SCRIPT):
     """Run cases in so many processes of torchrun; return what each has got, by its number."""
     command = [sys.executable]
     if world > 1:
@@ -28,7 +28,7 @@ def together(folder, world, cases, wide=False):
     environment = {**os.environ, "PYTHONPATH": source, "OMP_NUM_THREADS": "1"}
     environment |= {"WIDE": "1"} if wide else {}
     done = subprocess.run(
-        [*command, str(SCRIPT), str(folder), *cases],
+        [*command, str(script), str(folder), *cases],
         env=environment, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -20,6 +20,7 @@ from apportion.auto.members import Member, plan_table
 from apportion.auto.nets import digest
 from apportion.bags.bags import Bags
 from apportion.engine.device import device_for
+from apportion.engine.distributed import ALONE, Ranks
 from apportion.errors import RunError
 from apportion.model.model import Model, describe_parts, net_for
 from apportion.plan import Choice
@@ -55,8 +56,9 @@ class Archive(Folder):
         options: Mapping[str, Any],
         *,
         members: Sequence[Member],
+        ranks: Ranks = ALONE,
     ) -> None:
-        super().__init__(run)
+        super().__init__(run, ranks)
         self.train, self.options, self.members = sets["train"], options, members
         self.method = {"name": method}
         if self.run is not None:
@@ -80,7 +82,8 @@ class Archive(Folder):
                 "threads": torch.get_num_threads(),
                 "torch": torch.__version__,
             }
-            begin(self.run, self.options, self.method, resolved, self._plan())
+            if self.ranks.leads:
+                begin(self.run, self.options, self.method, resolved, self._plan())
             return [], []
         (tensors, header), self.saved = self.saved, None
         run, done = self.run, header["epoch"]
@@ -100,15 +103,16 @@ class Archive(Folder):
             _net(run, {**header, "recipe": recipe}, tensors[str(number)])
             for number, recipe in enumerate(recipes)
         ]
-        run.rewind(done)
-        records = run.records()
+        if self.ranks.leads:
+            run.rewind(done)
+        records = run.records()[:done]
         _check_log(run, records, self.members[:done])
         log.info("Going on after net %d of %s.", done, run.folder)
         return [net.eval() for net in nets], records
 
     def save(self, nets: Sequence[nn.Module], record: Mapping[str, Any]) -> None:
         """Log the last net, and save all nets so far."""
-        if self.run is None:
+        if self.run is None or not self.ranks.leads:
             return
         self.run.append(dict(record))
         tensors = {str(number): net.state_dict() for number, net in enumerate(nets)}
@@ -124,7 +128,7 @@ class Archive(Folder):
 
     def save_model(self, model: Model, evaluations: Callable[[], Mapping[str, Evaluation]]) -> None:
         """Save the model, and its evaluation on each set of bags."""
-        if self.run is None:
+        if self.run is None or not self.ranks.leads:
             return
         about: dict[str, Any] = {"columns": model.columns, "epoch": model.epoch}
         about["prevalence"] = model.prevalence

@@ -42,8 +42,7 @@ from numpy.typing import NDArray
 
 from apportion import metrics
 from apportion.bags.bags import Bags
-from apportion.engine.distributed import is_one_of_many
-from apportion.errors import ConfigError, Option, count
+from apportion.errors import ConfigError, count
 from apportion.labels.linear import LINEAR_FITS
 from apportion.plan import AUTO, SPARSE, Choice, Choices, threads_for
 from apportion.randomness import Purpose, generator
@@ -53,7 +52,6 @@ __all__ = [
     "TABLE_METHODS",
     "Member",
     "TablePlan",
-    "check_is_alone",
     "check_is_table",
     "folds_of",
     "members_of",
@@ -64,6 +62,7 @@ __all__ = [
 
 TABLE_METHODS = (AUTO, *LINEAR_FITS)  # which `fit`, that trains one net, does not know
 SMALL_STEPS = "small steps"
+LONGEST_FIRST = (SMALL_STEPS, "likelihood", "proportions", "linear start", "linear")
 MOST_AT_ONCE, PER_STEP = 16_384, 8_192  # instances
 DIFFERING = 2.0  # φ
 FOLDS = 4
@@ -75,6 +74,7 @@ class Member(NamedTuple):
     kind: str
     fold: int | None = None  # of the bags, that it does not see; None if it sees all
     kept: bool = True  # in the average
+    number: int = 0  # its place in the average; it is added to the seed
 
     def __str__(self) -> str:
         if self.fold is None:
@@ -106,7 +106,7 @@ def overdispersion(bags: Bags) -> float:
 
 
 def members_of(bags: Bags, method: str = AUTO) -> list[Member]:
-    """List the nets to train, in this order."""
+    """List the nets to train, in this order: the longest first, for ranks to be done together."""
     if method != AUTO:
         return [Member(method)]
     n_folds, shared_out = _n_folds(bags), _are_shared_out(bags)
@@ -116,7 +116,9 @@ def members_of(bags: Bags, method: str = AUTO) -> list[Member]:
     whole = [] if shared_out else [Member(kind) for kind in kinds]
     judges = [Member(kind, fold, shared_out) for fold in range(n_folds) for kind in kinds]
     members = whole + (judges if n_folds > 1 else [])
-    return members if telling else [*members, Member(SMALL_STEPS)]
+    members += [] if telling else [Member(SMALL_STEPS)]
+    numbered = [member._replace(number=number) for number, member in enumerate(members)]
+    return sorted(numbered, key=lambda m: (m.fold is not None, LONGEST_FIRST.index(m.kind)))
 
 
 def _are_shared_out(bags: Bags) -> bool:
@@ -151,18 +153,6 @@ def plan_table(
     return TablePlan(net, method, validation, chosen)
 
 
-def check_is_alone(method: str) -> None:
-    """Check that torchrun has not started several processes, which could not share the work."""
-    if is_one_of_many():
-        raise ConfigError(
-            f"the method {method!r} trains small nets one after the other, in one process, but "
-            "torchrun has started several.",
-            ("Start it without torchrun, or pass ",
-             Option("method", "'count-likelihood'", "count-likelihood"),
-             " or another method of a single net, which processes share."),
-        )  # fmt: skip
-
-
 def check_is_table(method: str, kind: str) -> None:
     """Check that the instances to learn by a method of tables are rows of one."""
     if kind != "table" and not (kind == SPARSE and method != AUTO):
@@ -176,7 +166,7 @@ def check_is_table(method: str, kind: str) -> None:
 def _reason(bags: Bags) -> str:
     members = members_of(bags)
     kinds = ", ".join(dict.fromkeys(m.kind for m in members if m.kind != SMALL_STEPS))
-    more = "; and one in small steps" if members[-1].kind == SMALL_STEPS else ""
+    more = "; and one in small steps" if members[0].kind == SMALL_STEPS else ""
     if judges := sum(not member.kept for member in members):
         more += f"; {judges} others, each on half of the bags, only judge"
     each = "one net of each kind, on all bags"

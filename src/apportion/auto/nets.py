@@ -11,7 +11,7 @@ import torch
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import nn
 
-from apportion.auto.members import MOST_AT_ONCE, PER_STEP, SMALL_STEPS
+from apportion.auto.members import LONGEST_FIRST, MOST_AT_ONCE, PER_STEP, SMALL_STEPS
 from apportion.bags.bags import Bags
 from apportion.config import TrainConfig
 from apportion.engine.device import device_for, own_threads
@@ -53,8 +53,8 @@ STAGES: dict[str, list[Stage]] = {
 
 
 def digest() -> str:
-    """Return a hash of all that decides how nets are trained, beside bags and seed."""
-    told = (HIDDEN, PENALTY, MOST_AT_ONCE, PER_STEP, MOST_SMALL_STEPS, STAGES)
+    """Return a hash of all that decides how nets are trained, and in which order."""
+    told = (HIDDEN, PENALTY, MOST_AT_ONCE, PER_STEP, MOST_SMALL_STEPS, LONGEST_FIRST, STAGES)
     return hashlib.sha256(repr(told).encode()).hexdigest()
 
 

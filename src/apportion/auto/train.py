@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from os import PathLike
 from typing import Any, NamedTuple
 
@@ -13,10 +14,9 @@ import torch
 from torch import nn
 
 from apportion.auto.archive import Archive
-from apportion.auto.held_out import Expectation, Floats, expectation, slope
+from apportion.auto.held_out import Expectation, expectation, slope
 from apportion.auto.members import (
     Member,
-    check_is_alone,
     check_is_table,
     folds_of,
     members_of,
@@ -25,13 +25,15 @@ from apportion.auto.members import (
 from apportion.auto.nets import train_net
 from apportion.bags.bags import Bags
 from apportion.engine.device import device_for, own_stream, own_threads
+from apportion.engine.distributed import Ranks, together
 from apportion.metrics import proportion_error
 from apportion.model.model import Model
 from apportion.nets.average import Average
+from apportion.nets.build import from_recipe
 from apportion.plan import AUTO, kind_of_instances, threads_for
 from apportion.runs.evaluation import Evaluation
 from apportion.runs.run import Run
-from apportion.training.checks import check_sets, warn_of_bags
+from apportion.training.checks import check_alike, check_sets, warn_of_bags
 from apportion.training.effects import with_effects
 from apportion.training.evaluate import evaluate
 from apportion.training.history import History
@@ -40,6 +42,8 @@ from apportion.training.progress import Stopwatch, brief, progress_bars, readabl
 __all__ = ["Learned", "train_table"]
 
 log = logging.getLogger("apportion")
+
+OnNet = Callable[[dict[str, Any], nn.Module], None]
 
 
 class Learned(NamedTuple):
@@ -60,10 +64,13 @@ def train_table(
     device: str = "auto",
     threads: int | None = None,
     run: str | PathLike[str] | Run | None = None,
-    on_net: Callable[[dict[str, Any], nn.Module], None] | None = None,
+    on_net: OnNet | None = None,
     progress: bool | None = None,
 ) -> Learned:
-    """Train all nets of a table, one after the other, and average them.
+    """Train all nets of a table, and average them.
+
+    One process trains one after the other. Several that torchrun has started train one each at a
+    time, and hand them to each other: all get the same result, which is that of one process.
 
     Parameters
     ----------
@@ -77,11 +84,11 @@ def train_table(
         A folder for the log, the nets so far and the model. If it holds a training of the same
         bags, it goes on after the last net that is complete, to the same result.
     on_net : callable, optional
-        Called with the record and the net after each; it may raise KeyboardInterrupt.
+        Called with the record and the net after each; it may raise KeyboardInterrupt. Of several
+        processes the first alone calls it.
     progress : bool, optional
         Whether to show a progress bar; by default on a terminal.
     """
-    check_is_alone(method)
     check_is_table(method, kind_of_instances(train))
     check_sets(train, valid, test)
     sets = {"train": train, "valid": valid, "test": test}
@@ -90,45 +97,80 @@ def train_table(
     members, folds = members_of(bags, method), folds_of(bags, seed)
     planned = threads_for(bags, per_step(bags))
     options = {"seed": seed, "device": device, "threads": threads}
-    archive = Archive(run, judged, method, options, members=members)
     with (
-        archive.opened(),
-        own_threads(threads or archive.threads or min(planned.value, torch.get_num_threads())),
+        together(device) as ranks,
+        Archive(run, judged, method, options, members=members, ranks=ranks).opened() as archive,
+        own_threads(
+            ranks.told(threads or archive.threads or min(planned.value, torch.get_num_threads()))
+        ),
         own_stream(device_for(device)),
-        progress_bars([len(members)], progress, "net") as (show,),
+        progress_bars([len(members)], progress if ranks.leads else False, "net") as (show,),
     ):
+        if ranks.are_several:
+            check_alike(ranks, sets.values(), {"method": method, "configuration": options})
         nets, records = archive.resume()
         if not nets:
             warn_of_bags(bags)
         learned: _Learned | None = None
-        for number, member in enumerate(members[len(nets) :], start=len(nets)):
-            record: dict[str, Any] = {"epoch": number + 1, "member": str(member)}
-            clock = Stopwatch(device_for(device))
-            with clock("train"):
-                own = bags if member.fold is None else bags[folds != member.fold]
-                about: dict[str, Any] = {"seed": (seed + number) % 2**63, "device": device}
-                about["step"] = per_step(bags)  # that of all bags, whichever it sees
-                net, told = train_net(member.kind, own, **about, alone=method != AUTO)
-            nets.append(net)
-            record |= told
-            if len(nets) == len(members):
-                with clock("evaluation"):
-                    learned = _assembled(judged, members, nets, folds, device)
-                    record |= learned.numbers()
-            records.append({**record, "seconds": clock.seconds})
-            archive.save(nets, records[-1])
-            log.info("%s", readable(records[-1], len(members), "net"))
-            show(number + 1, brief(records[-1]))
-            if on_net is not None:
-                on_net(copy.deepcopy(records[-1]), net)
-        model, expected, evaluations = learned or _assembled(judged, members, nets, folds, device)
+        while len(nets) < len(members):
+            side_by_side = members[len(nets) :][: ranks.world]
+            own: _Trained | None = None
+            if ranks.rank < len(side_by_side):
+                own = _trained(side_by_side[ranks.rank], bags, folds, method, seed, device)
+            for rank in range(len(side_by_side)):
+                net, record = _handed_over(own, rank, ranks)
+                nets.append(net)
+                record = {"epoch": len(nets), **record}
+                if len(nets) == len(members):
+                    clock = Stopwatch(device_for(device))
+                    with clock("evaluation"):
+                        learned = _assembled(judged, members, nets, folds, device, ranks)
+                    seconds = record.pop("seconds") | clock.seconds
+                    record = ranks.told({**record, **learned.numbers(), "seconds": seconds})
+                records.append(record)
+                archive.save(nets, record)
+                log.info("%s", readable(record, len(members), "net"))
+                show(len(nets), brief(record))
+                if on_net is not None:
+                    ranks.by_first(partial(_call, on_net, record, net))
+        if learned is None:
+            learned = _assembled(judged, members, nets, folds, device, ranks)
+        model, expected, evaluations = learned
         archive.save_model(
             model, lambda: with_effects(evaluations, judged, model.predict_proba, seed)
         )
-    if expected is not None:
-        tell = log.info if expected.learned else log.warning
-        tell("%s: %s.", method, expected)
+        if expected is not None:
+            tell = log.info if expected.learned else log.warning
+            tell("%s: %s.", method, expected)
     return Learned(model, History(records), expected)
+
+
+_Trained = tuple[nn.Module, dict[str, Any]]  # a net and its record
+
+
+def _trained(
+    member: Member, bags: Bags, folds: Any, method: str, seed: int, device: str
+) -> _Trained:
+    clock = Stopwatch(device_for(device))
+    with clock("train"):
+        own = bags if member.fold is None else bags[folds != member.fold]
+        about: dict[str, Any] = {"seed": (seed + member.number) % 2**63, "device": device}
+        about["step"] = per_step(bags)  # that of all bags, whichever it sees
+        net, told = train_net(member.kind, own, **about, alone=method != AUTO)
+    return net, {"member": str(member), **told, "seconds": clock.seconds}
+
+
+def _handed_over(own: _Trained | None, rank: int, ranks: Ranks) -> _Trained:
+    """Return, on all ranks, the net that one of them has trained, and its record."""
+    told = None if own is None else [own[0].recipe, own[1]]
+    recipe, record = ranks.told(told, rank)
+    net = own[0] if own is not None and ranks.rank == rank else from_recipe(recipe)
+    ranks.as_of(rank, net.state_dict().values())
+    return net, record
+
+
+def _call(on_net: OnNet, record: dict[str, Any], net: nn.Module) -> None:
+    on_net(copy.deepcopy(record), net)
 
 
 class _Learned(NamedTuple):
@@ -155,6 +197,7 @@ def _assembled(
     nets: Sequence[nn.Module],
     folds: Any,
     device: str,
+    ranks: Ranks,
 ) -> _Learned:
     bags, expected = sets["train"].without_truth(), None
 
@@ -163,8 +206,8 @@ def _assembled(
 
     model = model_of(nets[0])
     if len(members) > 1:
-        pairs = list(zip(members, nets, strict=True))
-        groups: dict[str, list[nn.Module]] = {member.kind: [] for member in members}
+        pairs = sorted(zip(members, nets, strict=True), key=lambda pair: pair[0].number)
+        groups: dict[str, list[nn.Module]] = {member.kind: [] for member, _ in pairs}
         for member, net in pairs:
             groups[member.kind] += [net] if member.kept else []
         average = Average(list(groups.values()))
@@ -176,13 +219,9 @@ def _assembled(
                 held_out[judged] = model_of(own).confidence(bags[folds == fold])
             expected = expectation(bags, held_out, folds)
             if bags.n_classes == 2 and not all(member.kept for member in members):
-                _set_slope(average, bags, held_out)
+                steepness, intercept = ranks.told(slope(bags, held_out))
+                average.slope.fill_(steepness)
+                average.bias.copy_(torch.tensor([0.0, intercept]))
         model = model_of(average)
     found = {name: evaluate(own, model.confidence(own)) for name, own in sets.items()}
     return _Learned(model, expected, found)
-
-
-def _set_slope(average: Average, bags: Bags, held_out: Floats) -> None:
-    steepness, intercept = slope(bags, held_out)
-    average.slope.fill_(steepness)
-    average.bias.copy_(torch.tensor([0.0, intercept]))

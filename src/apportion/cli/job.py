@@ -232,13 +232,12 @@ class TrainJob:
         return Prepared(sets, plan, self._about(source, model, plan), train)
 
     def _for_table(self, method: Choice, columns: Columns | None) -> Prepared:
-        from apportion.auto.members import check_is_alone, check_is_table, plan_table
+        from apportion.auto.members import check_is_table, plan_table
         from apportion.auto.train import train_table
         from apportion.engine.device import device_for
         from apportion.plan import OF_EVERY_METHOD, share_reported
 
         name = method.value
-        check_is_alone(name)
         check_is_table(name, self.source.kind)
         own = {"method": ("name",), "model": ("validation",), "train": OF_EVERY_METHOD}
         for section, known in own.items():

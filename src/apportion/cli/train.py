@@ -108,8 +108,8 @@ def train(
 
       apportion train --resume runs/b --epochs 200
 
-    Tables are learned by an average of small nets, one after the other, which
-    says in the end what to expect of it. --method, or an option of a net such as
+    Tables are learned by an average of small nets, which says in the end what
+    to expect of it. --method, or an option of a net such as
     --epochs, trains a single net, as for images and signals. Each of its epochs
     shows the loss; the validation error, the share of a held-out bag that is
     given to the wrong class, which selects the epoch; how many pseudo labels

@@ -15,7 +15,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -140,13 +140,13 @@ class Ranks:
             self._said("broadcast", found[first:end], src=source)
         return found.to(tensor.device)
 
-    def as_first(self, tensors: Sequence[Tensor]) -> None:
-        """Replace tensors by those of the first rank, in place."""
+    def as_of(self, rank: int, tensors: Iterable[Tensor]) -> None:
+        """Replace tensors by those of one rank, in place."""
         if self.world == 1:
             return
         for tensor in tensors:
             sent = tensor.detach().to(self.device).contiguous()
-            self._said("broadcast", sent, src=0)
+            self._said("broadcast", sent, src=rank)
             tensor.detach().copy_(sent)
 
     def by_first(self, decide: Callable[[], Any]) -> Any:
@@ -162,16 +162,26 @@ class Ranks:
             try:
                 answer = decide()
             except KeyboardInterrupt:
-                self._told([STOP])
+                self.told([STOP])
                 raise
-        said, *answers = self._told([GO_ON, answer])
+        said, *answers = self.told([GO_ON, answer])
         if said == STOP:
             raise KeyboardInterrupt
         return answers[0]
 
-    def as_of_first(self, value: Any) -> Any:
-        """Return a plain value, of JSON's types, that the first rank has."""
-        return self.by_first(lambda: value)
+    def told(self, value: Any, rank: int = 0) -> Any:
+        """Return, on all ranks, the plain value, of JSON's types, that one of them has."""
+        if self.world == 1:
+            return value
+        import torch
+
+        written = torch.tensor(list(json.dumps(value).encode()), dtype=torch.uint8)
+        length = torch.tensor([len(written)])
+        self.as_of(rank, [length])
+        if self.rank != rank:
+            written = torch.empty(int(length), dtype=torch.uint8)
+        self.as_of(rank, [written])
+        return json.loads(bytes(written.tolist()))
 
     def wait(self) -> None:
         """Wait until all ranks have come as far."""
@@ -179,18 +189,6 @@ class Ranks:
             import torch
 
             self.sum_([torch.zeros(1)])
-
-    def _told(self, answer: Any) -> Any:
-        """Return the answer of the first rank, by way of JSON."""
-        import torch
-
-        written = torch.tensor(list(json.dumps(answer).encode()), dtype=torch.uint8)
-        length = torch.tensor([len(written)])
-        self.as_first([length])
-        if not self.leads:
-            written = torch.empty(int(length), dtype=torch.uint8)
-        self.as_first([written])
-        return json.loads(bytes(written.tolist()))
 
     def _said(self, name: str, tensor: Tensor, **options: Any) -> None:
         import torch.distributed as dist

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from os import PathLike
@@ -23,6 +23,7 @@ from apportion.bags.bags import Bags
 from apportion.bags.items import Items
 from apportion.bags.names import class_array
 from apportion.data.giveaways import check_for_truth
+from apportion.engine.distributed import Ranks, together
 from apportion.errors import ConfigError, DataError, RunError, Words, must_be
 from apportion.estimator import learning
 from apportion.estimator.inputs import encode_rows, n_rows_of, read_rows
@@ -51,6 +52,7 @@ from apportion.nets.measure import has_channels_last
 from apportion.nets.normalized import Normalized
 from apportion.plan import (
     Choice,
+    Choices,
     Pretraining,
     check_pretrain,
     check_share,
@@ -80,9 +82,14 @@ log = logging.getLogger("apportion")
 def fit_estimator(estimator: Any, X: Any, y: Any, bags: Any, proportions: Any) -> None:
     """Learn what `LLPClassifier.fit` is given, and set the attributes that it documents."""
     check_settings(estimator)
+    with together(estimator.device) as ranks:
+        _fit(estimator, X, y, bags, proportions, ranks)
+
+
+def _fit(estimator: Any, X: Any, y: Any, bags: Any, proportions: Any, ranks: Ranks) -> None:
     if not isinstance(X, Bags):
         check_search(estimator.run, bags)
-    seed = _seed(estimator)
+    seed = ranks.told(_seed(estimator))
     rows = read_rows(estimator, X, reset=True)
     method = method_for(estimator, kind_of_rows(rows))
     say_what_is_ignored(estimator, method.value)
@@ -108,15 +115,18 @@ def fit_estimator(estimator: Any, X: Any, y: Any, bags: Any, proportions: Any) -
         whole, train = whole.with_rows(x, columns), train.with_rows(x, columns)
         valid = None if valid is None else valid.with_rows(x, columns)
         check_for_truth(train, keep, _leave_out)
-    told = (
-        f"Learning {whole.n_classes} classes from {whole.n_bags:,} bags of "
-        f"{whole.n_instances:,} instances in all."
-    )
+
+    def tell(plan: Choices) -> None:
+        if ranks.leads:
+            what = f"{whole.n_classes} classes from {whole.n_bags:,} bags"
+            text = f"Learning {what} of {whole.n_instances:,} instances in all.\n{plan}"
+            announce(text, estimator.verbose)
+
     if by_fit:
-        _train_net(estimator, method, train, valid, share, seed, told)
+        _train_net(estimator, method, train, valid, share, seed, tell)
     else:
         estimator.plan_ = plan_for(estimator, method, train)
-        announce(f"{told}\n{estimator.plan_}", estimator.verbose)
+        tell(estimator.plan_)
         trained = learning.train(estimator, method, train, valid, seed)
         estimator.model_, estimator.history_ = trained
     estimator.model_.net.eval()  # predictions change nothing then: threads may share it
@@ -130,7 +140,7 @@ def _train_net(
     valid: Bags | None,
     share: Choice,
     seed: int,
-    told: str,
+    tell: Callable[[Choices], None],
 ) -> None:
     method = _method(estimator, chosen.value)
     given = {**train_options(estimator), "device": estimator.device, "seed": seed}
@@ -165,7 +175,7 @@ def _train_net(
         plan = load_as_planned(net, train, pretrain, plan, before)
     check_same_pretraining(run, plan)
     estimator.plan_ = plan
-    announce(f"{told}\n{plan}", estimator.verbose)
+    tell(plan)
     further: dict[str, Any] = {
         "run": None,
         "on_epoch": callback_of(estimator.callbacks),

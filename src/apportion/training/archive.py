@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from os import PathLike
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -57,16 +57,16 @@ class Folder:
         self.saved: tuple[dict[str, checkpoint.Tensors], dict[str, Any]] | None = None
 
     @contextmanager
-    def opened(self) -> Iterator[None]:
+    def opened(self) -> Iterator[Self]:
         """Lock the folder, and read its checkpoint."""
         if self.run is None:
-            yield
+            yield self
             return
         with self.run.locked() if self.ranks.leads else nullcontext():
             if self.ranks.by_first(self.run.checkpoint.exists):
                 self.saved = checkpoint.load(self.run)
                 checkpoint.check_header(self.run, self.saved[1])
-            yield
+            yield self
 
     @property
     def threads(self) -> int | None:

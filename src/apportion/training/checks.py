@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,6 @@ from apportion.engine.batches import Instances
 from apportion.engine.copies import Parts
 from apportion.engine.distributed import Ranks
 from apportion.errors import BagError, ConfigError
-from apportion.methods.registry import describe, method_named
 from apportion.training.checkpoint import fingerprint
 
 log = logging.getLogger("apportion")
@@ -121,26 +120,29 @@ def check_input(
         )
 
 
-def check_alike(ranks: Ranks, job: Any, *, classifies: bool) -> None:
-    """Check that all ranks train the same, and that several of them can.
+def check_alike(
+    ranks: Ranks,
+    sets: Iterable[Bags | None],
+    about: Mapping[str, Any],
+    *,
+    classifies: bool = True,
+) -> None:
+    """Check that several ranks train the same, on the same sets of bags, and that they can.
 
     Raises
     ------
     ConfigError
-        On the ranks whose bags, method or configuration are not those of the first.
+        On the ranks whose bags, or what else is said of the training, are not those of the first.
     """
-    if not ranks.are_several:
-        return
     if not classifies:
         raise ConfigError(
             f"pre-training compares all rows of a step, which {ranks.world} processes share.",
             "Pre-train in one process, with a run folder, and load that: load_pretrained.",
         )
-    sets = {"training": job.train, "validation": job.valid, "test": job.test}
-    own = {f"{name} bags": fingerprint(bags) for name, bags in sets.items()}
-    own["method"] = repr(describe(method_named(job.method)))
-    own["configuration"] = repr(job.config)
-    for name, theirs in ranks.as_of_first(own).items():
+    names = ("training bags", "validation bags", "test bags")
+    own = {name: fingerprint(bags) for name, bags in zip(names, sets, strict=True)}
+    own |= {name: repr(value) for name, value in about.items()}
+    for name, theirs in ranks.told(own).items():
         if own[name] != theirs:
             are = "are not those" if name.endswith("bags") else "is not that"
             raise ConfigError(

@@ -182,7 +182,7 @@ def train_one(
                 with clock("evaluation"):
                     record |= session.evaluate()
             record["seconds"] = clock.seconds
-            record = ranks.as_of_first(record)
+            record = ranks.told(record)
             session.keep(record)
             archive.save(session)
 

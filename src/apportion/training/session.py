@@ -21,7 +21,7 @@ from apportion.engine.statistics import average_statistics
 from apportion.engine.step import Mode, Stepper
 from apportion.errors import RunError
 from apportion.methods.base import Supervision
-from apportion.methods.registry import method_named
+from apportion.methods.registry import describe, method_named
 from apportion.metrics import accuracy, luck_of_least, proportion_error, total_variation
 from apportion.model.model import Model, describe_parts
 from apportion.nets.augment import augmented
@@ -62,7 +62,10 @@ class Session:
         self.method, self.augment, config = method_named(job.method), job.augment, job.config
         self.classifies = getattr(self.method, "classifies", True)  # or is it pre-training
         check_input(self.net, config, self.train, self.valid, self.test)
-        check_alike(ranks, job, classifies=self.classifies)
+        if ranks.are_several:
+            sets = job.train, job.valid, job.test
+            own = {"method": describe(self.method), "configuration": config}
+            check_alike(ranks, sets, own, classifies=self.classifies)
         self.precision = precision_for(config.precision, self.device)
         self.history = History()
         self.selected: Weights = {}  # of the selected epoch
@@ -121,7 +124,7 @@ class Session:
         memory = self.config.device_memory_gib
         limit = None if memory is None else int(memory * 2**30)
         move_to(self.device, self.net)
-        self.ranks.as_first([*self.net.parameters(), *self.net.buffers()])
+        self.ranks.as_of(0, [*self.net.parameters(), *self.net.buffers()])
         self.on_train, *others = place(
             (self.train, self.valid, self.test),
             self.device,
