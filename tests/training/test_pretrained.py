@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from apportion import Bags, Run, TrainConfig, build_net
-from apportion.errors import ConfigError, RunError
+from apportion import FPL, Bags, Job, Run, TrainConfig, build_net
+from apportion.errors import BagError, ConfigError, RunError
 from apportion.methods.registry import METHODS
 from apportion.plan import Choice, Pretraining, make_plan
 from apportion.training.pretrain import pretrain, pretraining_config
@@ -21,10 +21,12 @@ def images(n=32):
     return Bags.from_rows(x, np.arange(n) // 8, truth=np.arange(n) % 2)
 
 
-def as_planned(net, bags, run=None, **options):
+def as_planned(net, bags, run=None, functions=None, **options):
     config = TrainConfig.preset("strong", device="cpu", threads=1, **options)
+    functions = functions or {}
     plan = Pretraining(2, bags.n_instances)
-    pretrain_as_planned(net, bags, plan, config=config, method=METHODS["strong"], run=run)
+    job = Job(net, bags, method=METHODS["strong"], config=config, run=run, **functions)
+    pretrain_as_planned(job, plan)
 
 
 def test_how_a_machine_computes_is_the_same_before_training(quick, tmp_path):
@@ -37,6 +39,25 @@ def test_how_a_machine_computes_is_the_same_before_training(quick, tmp_path):
     assert run.settings()["method"]["unlikelihood"] == "log"
     assert run.settings()["train"]["epochs"] == 150
     assert not run.model.exists()
+
+
+@pytest.mark.parametrize(
+    ("functions", "method", "words"),
+    [
+        ({"optimizer": lambda _: None}, "strong", "optimizer"),
+        ({"augment": lambda x: x[:1]}, "strong", "augment"),
+        ({}, FPL(first=np.ones(32, np.int64)), "first labels give bag 0"),
+    ],
+)
+def test_what_training_would_refuse_is_told_before_pretraining(functions, method, words, tmp_path):
+    net, bags = build_net("resnet18", images()), images()
+    config = TrainConfig.preset("strong", device="cpu", threads=1)
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    job = Job(net, bags, method=method, config=config, run=tmp_path, **functions)
+    with pytest.raises((ConfigError, BagError), match=words):
+        pretrain_as_planned(job, Pretraining(2, 32))
+    assert not list(tmp_path.iterdir())
+    assert all(value.equal(before[name]) for name, value in net.state_dict().items())
 
 
 def test_nothing_is_done_where_a_checkpoint_has_the_weights(quick, tmp_path):

@@ -183,6 +183,7 @@ class TrainJob:
         from apportion.nets.build import build_net
         from apportion.plan import Pretraining, make_plan
         from apportion.training.fit import fit
+        from apportion.training.job import Job
         from apportion.training.pretrained import (
             load_as_planned,
             net_as_before,
@@ -226,7 +227,7 @@ class TrainJob:
         def train(run: Run, on_epoch: OnEpoch, on_first: OnEpoch | None = None) -> History:
             options: dict[str, Any] = {"method": method, "config": config, "run": run}
             if isinstance(first, Pretraining):
-                pretrain_as_planned(made, sets["train"], first, **options, on_epoch=on_first)
+                pretrain_as_planned(Job(made, **sets, **options), first, on_epoch=on_first)
             return fit(made, **sets, **options, on_epoch=on_epoch)
 
         return Prepared(sets, plan, self._about(source, model, plan), train)

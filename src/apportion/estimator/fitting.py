@@ -66,6 +66,7 @@ from apportion.plan import (
 )
 from apportion.runs.run import Run
 from apportion.training.fit import fit
+from apportion.training.job import Job
 from apportion.training.pretrained import (
     check_same_pretraining,
     load_as_planned,
@@ -176,21 +177,16 @@ def _train_net(
     check_same_pretraining(run, plan)
     estimator.plan_ = plan
     tell(plan)
-    further: dict[str, Any] = {
-        "run": None,
-        "on_epoch": callback_of(estimator.callbacks),
-        **functions,
-        "progress": estimator.verbose,
-    }
+    how: dict[str, Any] = {"method": method, "config": config, "run": run, **functions}
     if run is not None:
         own = {"net": plan.net.value, **own, "validation": share.value}
         run.about = {"model": own, "plan": plan.reasons()}
-        further["run"] = run
     if plan.pretraining is not None and isinstance(plan.pretraining.value, Pretraining):
-        how: dict[str, Any] = {"config": config, "method": method, "run": run}
-        how["progress"] = estimator.verbose
-        pretrain_as_planned(net, train, plan.pretraining.value, **how)
-    estimator.history_ = fit(net, train, valid, method=method, config=config, **further)
+        job, first = Job(net, train, valid, **how), plan.pretraining.value
+        pretrain_as_planned(job, first, progress=estimator.verbose)
+    shown: dict[str, Any] = {"progress": estimator.verbose}
+    shown["on_epoch"] = callback_of(estimator.callbacks)
+    estimator.history_ = fit(net, train, valid, **how, **shown)
     epoch = estimator.history_.selected["epoch"]
     estimator.model_ = Model.trained_on(train, net, epoch=epoch, device=estimator.device)
 

@@ -23,8 +23,7 @@ from apportion.config import TrainConfig
 from apportion.engine.device import device_for
 from apportion.engine.distributed import is_one_of_many
 from apportion.errors import ConfigError, RunError, count
-from apportion.methods.base import Method
-from apportion.methods.registry import describe
+from apportion.methods.registry import describe, method_named
 from apportion.plan import (
     NET_OF_KIND,
     Choice,
@@ -39,8 +38,9 @@ from apportion.plan import (
 from apportion.runs.header import read_header
 from apportion.runs.run import WITHOUT_LABELS, Run, planned
 from apportion.training.archive import begin
-from apportion.training.job import OnEpoch
+from apportion.training.job import Job, OnEpoch
 from apportion.training.pretrain import KIND, load_pretrained, pretrain, pretraining_config
+from apportion.training.session import Session
 
 __all__ = ["PretrainPlan", "check_same_pretraining", "file_of", "load_as_planned",
            "net_as_before", "plan_alone", "pretrain_as_planned", "warn_of_time"]  # fmt: skip
@@ -106,13 +106,9 @@ def plan_alone(
 
 
 def pretrain_as_planned(
-    net: nn.Module,
-    train: Bags,
+    job: Job,
     plan: Pretraining,
     *,
-    config: TrainConfig,
-    method: Method,
-    run: Run | None = None,
     on_epoch: OnEpoch | None = None,
     progress: bool | None = None,
 ) -> None:
@@ -120,11 +116,14 @@ def pretrain_as_planned(
 
     Parameters
     ----------
-    config, method
-        Those of the training that follows. How a machine computes is the same before it.
-    run : Run, optional
-        That of the training, which need not have begun. If it has a checkpoint, nothing is done.
+    job : Job
+        The training that follows, which need not have begun. If its run has a checkpoint, nothing
+        is done. How a machine computes is the same before it.
+    on_epoch, progress
+        Of the pre-training.
     """
+    config = job.config
+    run = Run(job.run) if isinstance(job.run, str | PathLike) else job.run
     if run is not None and run.checkpoint.exists():  # which has the weights
         return
     if is_one_of_many():
@@ -133,6 +132,8 @@ def pretrain_as_planned(
             "Pre-train in one process first, by apportion pretrain, and pass its folder: "
             "LLPClassifier(pretrain='runs/pre'), or apportion train --pretrained runs/pre.",
         )
+    # What training would refuse is told before all this, and not after it.
+    Session(job, device_for(config.device), resumed=True).close()
     alike = {name: getattr(config, name) for name in ALIKE}
     settings = pretraining_config(
         plan.rows,
@@ -152,8 +153,9 @@ def pretrain_as_planned(
     with nullcontext() if run is None else run.locked():
         if run is not None:
             resolved = {"device": str(device_for(config.device)), "torch": torch.__version__}
-            begin(run, asdict(config), describe(method), resolved, {})
-        pretrain(net, train, config=settings, run=inside, on_epoch=on_epoch, progress=progress)
+            begin(run, asdict(config), describe(method_named(job.method)), resolved, {})
+        options: dict[str, Any] = {"on_epoch": on_epoch, "progress": progress}
+        pretrain(job.net, job.train, config=settings, run=inside, **options)
 
 
 def warn_of_time(plan: Pretraining, config: TrainConfig) -> None:
