@@ -1,12 +1,14 @@
 """Training in one process and in two of torchrun, on as many cores: seconds and bytes per epoch.
 
     python benchmarks/distributed.py [--worlds 1 2] [--epochs 3] [--out build/distributed.jsonl]
+                                     [--cases "auto, bags alike" …]
     PYTHONPATH=src python benchmarks/distributed.py      # from a plain source tree
 
 Each process has one thread, on the CPU (gloo), so that two of them are at best twice as fast. Three
 perceptrons are trained on a table of 20 columns, and a ResNet-18 on images of 8 × 8. Prints one row
 per setting, and writes one JSON line each: the seconds of an epoch by phase, without the first one,
-and how many numbers the first process hands to others, in bytes per epoch.
+and how many numbers the first process hands to others, in bytes per epoch. The nets that `auto`
+trains have no epochs in common: its seconds and bytes are those of all of the training.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import os
 import platform
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -28,25 +31,28 @@ CASES: dict[str, dict[str, Any]] = {
     "perceptron 512, bags": {"rows": 50_000, "net": "mlp", "hidden": [512] * 3, "batch_size": 1024,
                              "method": "count-likelihood"},
     "resnet18, fpl": {"rows": 512, "net": "resnet18", "stem": "cifar", "batch_size": 128},
+    "auto, bags alike": {"rows": 10_000, "differing": False},
+    "auto, bags differing": {"rows": 10_000, "differing": True},
 }  # fmt: skip
 
 
-def bags_of(rows: int, net: str) -> Any:
+def bags_of(rows: int, net: str = "mlp", *, differing: bool = False) -> Any:
     from apportion import Bags
 
     rng = np.random.default_rng(0)
     truth = rng.integers(2, size=rows)
     shape = (rows, 20) if net == "mlp" else (rows, 1, 8, 8)
     x = rng.normal(size=shape).astype(np.float32) + truth.reshape(-1, *[1] * (len(shape) - 1))
-    return Bags.from_rows(x, rng.integers(rows // 100, size=rows), truth=truth)
+    bag = rng.integers(rows // 100, size=rows)
+    if differing:  # bags of 100 rows each, in an order that tells the classes apart in part
+        bag[np.argsort(truth + rng.normal(size=rows))] = np.arange(rows) // 100
+    return Bags.from_rows(x, bag, truth=truth)
 
 
 def work(case: str, epochs: int, out: str) -> None:
     """Train in this process, one of several or alone, and write what the first one measures."""
     import torch
     import torch.distributed as dist
-
-    from apportion import TrainConfig, build_net, fit
 
     sent = {"bytes": 0}
 
@@ -58,28 +64,14 @@ def work(case: str, epochs: int, out: str) -> None:
         return counting
 
     dist.all_reduce, dist.broadcast = counted(dist.all_reduce), counted(dist.broadcast)
-    options = dict(CASES[case])
-    rows, net, size = options.pop("rows"), options.pop("net"), options.pop("batch_size")
-    method = options.pop("method", "fpl")
-    bags = bags_of(rows, net)
-    config = TrainConfig(epochs=epochs + 1, batch_size=size, threads=1, device="cpu")
-    before: list[int] = []
-    model = build_net(net, bags, **options)
-    history = fit(
-        model, bags, bags[:50], method=method, config=config, progress=False,
-        on_epoch=lambda *_: before.append(sent["bytes"]),
-    )  # fmt: skip
+    own = dict(CASES[case])
+    measured = of_auto(sent, **own) if "differing" in own else of_net(sent, epochs, **own)
     if os.environ.get("RANK", "0") != "0":
         return
-    seconds = [sum(own["seconds"].values()) for own in history.records[1:]]
     found = {
         "case": case,
         "world": int(os.environ.get("WORLD_SIZE", "1")),
-        "seconds": float(np.median(seconds)),
-        "phases": history.records[-1]["seconds"],
-        "bytes": (before[-1] - before[0]) // epochs,
-        "parameters": sum(p.numel() for p in model.parameters()),
-        "steps": -(-rows // size),
+        **measured,
         "cores": os.cpu_count(),
         "machine": platform.machine(),
         "torch": torch.__version__,
@@ -88,11 +80,52 @@ def work(case: str, epochs: int, out: str) -> None:
         file.write(json.dumps(found) + "\n")
 
 
+def of_net(
+    sent: dict[str, int],
+    epochs: int,
+    *,
+    rows: int,
+    net: str,
+    batch_size: int,
+    method: str = "fpl",
+    **options: Any,
+) -> dict[str, Any]:
+    from apportion import TrainConfig, build_net, fit
+
+    bags = bags_of(rows, net)
+    config = TrainConfig(epochs=epochs + 1, batch_size=batch_size, threads=1, device="cpu")
+    before: list[int] = []
+    model = build_net(net, bags, **options)
+    history = fit(
+        model, bags, bags[:50], method=method, config=config, progress=False,
+        on_epoch=lambda *_: before.append(sent["bytes"]),
+    )  # fmt: skip
+    seconds = [sum(own["seconds"].values()) for own in history.records[1:]]
+    return {
+        "seconds": float(np.median(seconds)),
+        "phases": history.records[-1]["seconds"],
+        "bytes": (before[-1] - before[0]) // max(len(before) - 1, 1) if before else 0,
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "steps": -(-rows // batch_size),
+    }
+
+
+def of_auto(sent: dict[str, int], *, rows: int, differing: bool) -> dict[str, Any]:
+    from apportion.auto.train import train_table
+
+    bags = bags_of(rows, differing=differing)
+    began = time.perf_counter()
+    learned = train_table(bags, device="cpu", threads=1, progress=False)
+    seconds = time.perf_counter() - began
+    return {"seconds": seconds, "bytes": sent["bytes"], "nets": learned.history.n_epochs}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--worlds", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--out", default="build/distributed.jsonl")
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=[*CASES])
     parser.add_argument("--case", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.case:
@@ -101,7 +134,7 @@ def main() -> None:
     out = Path(options.out).resolve()
     out.parent.mkdir(parents=True, exist_ok=True)
     out.unlink(missing_ok=True)
-    for case in CASES:
+    for case in options.cases:
         for world in options.worlds:
             own = [__file__, "--case", case, "--epochs", str(options.epochs), "--out", str(out)]
             run = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={world}"]
