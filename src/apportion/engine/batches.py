@@ -12,6 +12,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain, compress, pairwise, starmap
 from typing import Any, Literal, NamedTuple
 from weakref import WeakValueDictionary
@@ -36,6 +37,8 @@ from apportion.randomness import Purpose, generator
 __all__ = ["Batch", "Instances", "Shelf", "Step", "Unit", "even_cuts", "place", "plan"]
 
 log = logging.getLogger("apportion")
+
+PIECE = 2**20  # row numbers that are looked up at a time
 
 Unit = Literal["instances", "rows", "bags"]
 Ints = NDArray[np.int64]
@@ -112,10 +115,22 @@ class Instances:
 
     def __init__(self, bags: Bags, feed: Feed) -> None:
         self.bags, self.feed, self.device = bags.without_truth(), feed, feed.device
-        self.distinct, inverse = np.unique(bags.index, return_inverse=True)
-        self.inverse = torch.from_numpy(inverse).to(self.device)
         self.offsets = torch.from_numpy(bags.offsets).to(self.device)
         self.proportions = torch.from_numpy(bags.proportions).to(self.device)
+
+    @cached_property
+    def distinct(self) -> Ints:
+        """The distinct rows, in their order."""
+        return self.bags.distinct()
+
+    @cached_property
+    def inverse(self) -> Tensor:
+        """Which of them each instance is, on the device."""
+        if not len(self.distinct):  # of a shard
+            return self._here(np.empty(0, np.int64))
+        number = np.empty(self.distinct[-1] + 1, narrow(len(self.distinct)))
+        number[self.distinct] = np.arange(len(self.distinct), dtype=number.dtype)
+        return self._here(number[self.bags.index])
 
     def shard(self, ranks: Ranks) -> Instances:
         """Return the instances of the whole bags that are a rank's to look at."""
@@ -143,7 +158,8 @@ class Instances:
         shuffle = generator(config.seed, Purpose.SHUFFLE, epoch)
         rows = self.distinct if unit == "rows" else self.bags.index
         if unit != "bags":
-            position = shuffle.permutation(len(rows))
+            position = np.arange(len(rows), dtype=narrow(len(rows)))
+            shuffle.shuffle(position)  # as `permutation` does, of numbers half as large
             ends = even_cuts(len(position), config.batch_size)
             shapes = [(end - first, 0) for first, end in pairwise(ends)]
         else:
@@ -164,11 +180,13 @@ class Instances:
         read: Iterable[tuple[int, int]] = compress(spans, one_pass)
         if self.ranks.are_several:
             read = starmap(self._to_read, read)
-        x = self.feed.batches(rows[position], read, draw)
+        x = self.feed.batches(_narrowed(rows, position), read, draw)
         positions = self._here(position)
+        if self.device.type != "cpu":
+            positions = positions.long()  # at once, rather than step by step
         for s, (first, end) in enumerate(spans):
             step = Step(
-                positions[first:end],
+                positions[first:end].long(),
                 (epoch - 1 + s / len(spans)) / config.epochs,
                 x=next(x) if one_pass[s] else None,
                 draw=draw,
@@ -207,6 +225,19 @@ class Instances:
 
     def _here(self, values: NDArray[Any]) -> Tensor:
         return torch.from_numpy(values).to(self.device)
+
+
+def narrow(below: int) -> type[np.signedinteger[Any]]:
+    """Return the type that takes the least memory for numbers from 0 to below - 1."""
+    return np.int32 if below <= 2**31 else np.int64
+
+
+def _narrowed(rows: Ints, position: NDArray[Any]) -> NDArray[Any]:
+    """Return the rows at some positions, in as little memory as can be."""
+    found = np.empty(len(position), narrow(int(rows.max(initial=0)) + 1))
+    for first, end in cut(len(position), PIECE):
+        found[first:end] = rows[position[first:end]]
+    return found
 
 
 def even_cuts(n: int, batch_size: int) -> list[int]:

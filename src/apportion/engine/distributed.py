@@ -30,6 +30,7 @@ __all__ = ["ALONE", "Ranks", "connected", "is_one_of_many", "speaks_for_all", "t
 
 OF_TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 LONGEST = timedelta(minutes=30)  # that ranks wait for one that is alive, but says nothing
+FOR_LONG = timedelta(days=7)  # the same, while one reads all data
 TO_SPEAK = 3.0  # seconds that the rank in which an error arose has to say so
 BUCKET = 2**25  # numbers that are summed at a time
 GO_ON, STOP = "go on", "stop"
@@ -184,6 +185,18 @@ class Ranks:
             import torch
 
             self.sum_([torch.zeros(1)])
+
+    @contextmanager
+    def patient(self) -> Iterator[Callable[[], None]]:
+        """Yield a function that waits as `wait` does, but for much longer."""
+        import torch
+        import torch.distributed as dist
+
+        group = dist.new_group(timeout=FOR_LONG, backend="gloo")
+        try:
+            yield lambda: self._said("all_reduce", torch.zeros(1), group=group)
+        finally:
+            dist.destroy_process_group(group)
 
     def _told(self, answer: Any) -> Any:
         """Return the answer of the first rank, by way of JSON."""

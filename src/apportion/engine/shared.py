@@ -1,4 +1,4 @@
-"""Bags that the processes of a machine share: the first of them reads, and all map what it has read.
+"""Bags that the processes of a machine share: one of them reads, and all map what it has read.
 
 Their arrays become files in a temporary folder, which is removed as soon as all have mapped them:
 the system keeps what is mapped, without a name, until the last process has ended, however it ends.
@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 from numpy.lib.format import open_memmap
+from numpy.typing import NDArray
 
 from apportion.bags.bags import Bags
 from apportion.bags.columns import Columns
@@ -27,7 +28,8 @@ __all__ = ["read_once"]
 
 Sets = dict[str, Bags]
 
-ARRAYS = ("index", "offsets", "proportions", "counts", "truth")  # of Bags, beside those of x
+OF_INSTANCES = ("index", "truth")  # arrays of Bags, beside those of x
+OF_BAGS = ("offsets", "proportions", "counts")
 ABOUT = "about.json"
 
 
@@ -56,9 +58,10 @@ def read_once(read: Callable[[Path | None], Sets]) -> Sets:
     # Machines may have one file system, and each needs a folder of its own there.
     folder = Path(tempfile.gettempdir()).resolve() / f"{name}-{ranks.first_here}"
     try:
-        if reads:
-            _store(folder, read)
-        ranks.wait()
+        with ranks.patient() as wait:
+            if reads:
+                _store(folder, read)
+            wait()
         sets = _mapped(folder)
         ranks.wait()
     except (DataError, OSError) as error:
@@ -101,13 +104,14 @@ def _written(folder: Path, sets: Sets) -> dict[str, Any]:
     parts = {id(part): part for bags in sets.values() for part in bags.parts}  # sets share rows
     files = {key: f"{number}.npy" for number, key in enumerate(parts)}
     for key, part in parts.items():
-        stored = isinstance(part, np.memmap) and isinstance(part.base, mmap) and part.filename
-        if stored and Path(stored).is_relative_to(folder):  # as a whole, by reading
-            files[key] = str(Path(stored).relative_to(folder))
+        whole = isinstance(part, np.memmap) and isinstance(part.base, mmap)
+        stored = Path(str(part.filename)) if whole else None
+        if stored is not None and stored.is_relative_to(folder):  # by reading
+            files[key] = str(stored.relative_to(folder))
         else:
             np.save(folder / files[key], part)
     for name, bags in sets.items():
-        for field in ARRAYS:
+        for field in (*OF_INSTANCES, *OF_BAGS):
             if (array := getattr(bags, field)) is not None:
                 np.save(folder / f"{name}.{field}.npy", array)
     return {
@@ -131,22 +135,22 @@ def _mapped(folder: Path) -> Sets | None:
     sets = {}
     for name, own in about.items():
         parts = tuple(x[file] for file in own["x"])
-        files = {field: folder / f"{name}.{field}.npy" for field in ARRAYS}
-        arrays = {field: _array(file) for field, file in files.items() if file.exists()}
         columns = None if own["columns"] is None else Columns.from_dict(own["columns"])
+        files = {field: folder / f"{name}.{field}.npy" for field in (*OF_INSTANCES, *OF_BAGS)}
         sets[name] = Bags(
             parts if own["has_parts"] else parts[0],
             classes=tuple(own["classes"]),
             ids=tuple(own["ids"]),
             columns=columns,
-            **arrays,
+            **{field: _array(files[field]) for field in OF_INSTANCES if files[field].exists()},
+            **{field: np.load(files[field]) for field in OF_BAGS},
         )
     return sets
 
 
-def _array(file: Path) -> Any:
-    """Map an array. Nothing writes to it; torch warns of arrays that nobody may write to."""
+def _array(file: Path) -> NDArray[Any]:
+    """Map an array, which can only be read."""
     try:
-        return open_memmap(file, "c")
+        return open_memmap(file, "r")
     except ValueError:  # it has no numbers, and cannot be mapped
-        return np.load(file)
+        return np.load(file)  # type: ignore[no-any-return]

@@ -185,7 +185,7 @@ def check_batch(
 
     What a net returns that does not classify is not looked at.
     """
-    n_classes, rows = instances.bags.n_classes, instances.distinct[:2]
+    n_classes, rows = instances.bags.n_classes, instances.bags.index[:2]
     (stored,) = instances.feed.batches(rows, [(0, len(rows))])
     x = stored
     if augment is not None:

@@ -13,6 +13,9 @@ from apportion.runs.evaluation import BINS, Evaluation, Unsure, plain_names
 
 __all__ = ["evaluate"]
 
+Floats = NDArray[Any]
+Ints = NDArray[np.int64]
+
 MOST_UNSURE = 24  # instances that are kept of each set
 
 
@@ -65,12 +68,24 @@ def evaluate(bags: Bags, confidence: NDArray[Any]) -> Evaluation:
 
 def _least_sure(bags: Bags, confidence: NDArray[Any], top: NDArray[Any]) -> Unsure:
     second = np.partition(confidence, -2, axis=1)[:, -2] if bags.n_classes > 1 else top
-    order = np.argsort(top - second, kind="stable")
-    _, first = np.unique(bags.index[order], return_index=True)  # a row may stand in several bags
-    at = order[np.sort(first)[:MOST_UNSURE]]
+    at = _least_of_rows(top - second, bags.index)
     return Unsure(
         rows=bags.index[at],
         bags=np.searchsorted(bags.offsets, at, side="right") - 1,
         confidence=confidence[at].astype(np.float64),
         truth=None if bags.truth is None else bags.truth[at],
     )
+
+
+def _least_of_rows(values: Floats, rows: Ints) -> Ints:
+    """Return the places of the least value of each row, for the rows with the least of all."""
+    n, most = len(values), MOST_UNSURE
+    while True:
+        most = min(4 * most, n)  # a sort of all values would take several times their memory
+        near = np.arange(n)
+        if most < n:
+            near = np.flatnonzero(values <= np.partition(values, most)[most])
+        order = near[np.argsort(values[near], kind="stable")]
+        _, first = np.unique(rows[order], return_index=True)  # a row may stand in several bags
+        if len(first) >= MOST_UNSURE or most == n:
+            return order[np.sort(first)[:MOST_UNSURE]]

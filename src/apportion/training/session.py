@@ -15,6 +15,7 @@ from apportion.engine.batches import Instances, Shelf, place
 from apportion.engine.copies import Parts
 from apportion.engine.device import precision_for, stream_for
 from apportion.engine.distributed import ALONE, Ranks
+from apportion.engine.feed import readable_part
 from apportion.engine.generators import OwnGenerators
 from apportion.engine.items import taken_by_name
 from apportion.engine.statistics import average_statistics
@@ -220,13 +221,18 @@ class Session:
         self.step.begin_epoch(self.config.seed, epoch)
         self.ahead.clear()
         self.net.train()
-        losses, weights = [], []
+        losses: list[Any] = []
+        weights, waits = [], self.device.type != "cpu"  # for kernels to end
         for step in self.on_train.steps(self.method.unit, self.config, epoch):
             self.optimization.before_step(step.progress)
-            losses.append(self.step(step))
+            loss = self.step(step)
+            # Small tensors would keep the memory between them from being used again.
+            losses.append(loss if waits else loss.item())
             self._rely_on(changed=self.optimization.after_step())
             weights.append(len(step.position if step.proportions is None else step.proportions))
-        found = torch.stack(losses).double().cpu()
+        if waits:
+            losses = torch.stack(losses).double().tolist()
+        found = torch.tensor(losses, dtype=torch.float64)
         if not found.isfinite().all():
             bad = int((~found.isfinite()).int().argmax())
             raise self._diverged(
@@ -325,7 +331,7 @@ class Session:
         return self.history
 
     def _is_last_as_good(self) -> bool:
-        """Tell whether it may be chance, of bags and of epochs, that the last one is not the best."""
+        """Tell whether it may be chance, of bags and epochs, that the last one is not the best."""
         for name, instances, own, _ in self.held_out:
             if name != "valid" or self.history.best_epoch == self.history.n_epochs:
                 continue
@@ -377,7 +383,7 @@ class Session:
 
 
 def _accuracy(labels: Tensor, bags: Bags) -> float:
-    return accuracy(labels, torch.from_numpy(bags.truth).to(labels.device))
+    return accuracy(labels, readable_part(bags.truth).to(labels.device))
 
 
 def _copy(net: nn.Module) -> Weights:
