@@ -95,12 +95,7 @@ class Step:
 
     def pieces(self, most: int) -> list[slice]:
         """Cut the step into pieces of almost equal size: at most `most` instances, at least two."""
-        n = len(self.position)
-        if n <= most:
-            return [slice(0, n)]
-        n_pieces = -(-n // most) if most == 1 else max(min(-(-n // most), n // 2), 1)
-        cuts = np.linspace(0, n, n_pieces + 1).astype(int).tolist()
-        return [slice(*ends) for ends in pairwise(cuts)]
+        return pieces_of(len(self.position), most)
 
 
 class Instances:
@@ -158,9 +153,12 @@ class Instances:
         shuffle = generator(config.seed, Purpose.SHUFFLE, epoch)
         rows = self.distinct if unit == "rows" else self.bags.index
         if unit != "bags":
-            position = np.arange(len(rows), dtype=narrow(len(rows)))
-            shuffle.shuffle(position)  # as `permutation` does, of numbers half as large
-            ends = even_cuts(len(position), config.batch_size)
+            ends = even_cuts(len(rows), config.batch_size)
+            if config.shuffle == "shard":
+                position = self._shuffled_run(ends, config, epoch)
+            else:
+                position = np.arange(len(rows), dtype=narrow(len(rows)))
+                shuffle.shuffle(position)  # as `permutation` does, of numbers half as large
             shapes = [(end - first, 0) for first, end in pairwise(ends)]
         else:
             order = shuffle.permutation(self.bags.n_bags)
@@ -203,6 +201,28 @@ class Instances:
                 )
             yield step
 
+    def _shuffled_run(self, ends: list[int], config: TrainConfig, epoch: int) -> NDArray[Any]:
+        """Return the positions of an epoch in which this rank's shares are a run of its own.
+
+        All runs together are all instances. Those of the other ranks are not known here.
+        """
+        shares, first = [], 0
+        for begin, end in pairwise(ends):
+            for piece in pieces_of(end - begin, config.instances_per_pass * self.ranks.world):
+                piece = slice(begin + piece.start, begin + piece.stop)
+                own, counted = self.ranks.share(piece), self.ranks.counted(piece)
+                shares += [own] * bool(counted)
+                first += own.start - piece.start if counted else piece.stop - piece.start
+        n = ends[-1]
+        run = np.arange(first, first + sum(s.stop - s.start for s in shares), dtype=narrow(n))
+        generator(config.seed, Purpose.SHUFFLE, epoch, block=self.ranks.rank).shuffle(run)
+        position = np.full(n, min(first, n - 1), run.dtype)  # what does not count is its own, too
+        taken = 0
+        for own in shares:
+            position[own] = run[taken : taken + own.stop - own.start]
+            taken += own.stop - own.start
+        return position
+
     def pieces(self, step: Step, most: int) -> Iterator[tuple[slice, Parts]]:
         """Yield the rows of a step, piece by piece; where there are several ranks, this one's."""
         pieces = step.pieces(most)
@@ -225,6 +245,15 @@ class Instances:
 
     def _here(self, values: NDArray[Any]) -> Tensor:
         return torch.from_numpy(values).to(self.device)
+
+
+def pieces_of(n: int, most: int) -> list[slice]:
+    """Cut a step into pieces of almost equal size: at most `most` instances, at least two."""
+    if n <= most:
+        return [slice(0, n)]
+    n_pieces = -(-n // most) if most == 1 else max(min(-(-n // most), n // 2), 1)
+    cuts = np.linspace(0, n, n_pieces + 1).astype(int).tolist()
+    return [slice(*ends) for ends in pairwise(cuts)]
 
 
 def narrow(below: int) -> type[np.signedinteger[Any]]:

@@ -19,7 +19,7 @@ from apportion.data.constants import check_constants
 from apportion.engine.batches import Instances
 from apportion.engine.copies import Parts
 from apportion.engine.distributed import Ranks
-from apportion.errors import BagError, ConfigError
+from apportion.errors import BagError, ConfigError, Option
 from apportion.methods.registry import describe, method_named
 from apportion.training.checkpoint import fingerprint
 
@@ -135,6 +135,12 @@ def check_alike(ranks: Ranks, job: Any, *, classifies: bool) -> None:
         raise ConfigError(
             f"pre-training compares all rows of a step, which {ranks.world} processes share.",
             "Pre-train in one process, with a run folder, and load that: load_pretrained.",
+        )
+    if job.config.shuffle == "shard" and method_named(job.method).unit == "bags":
+        raise ConfigError(
+            "shuffle is 'shard', but the method learns from whole bags, whose means all processes "
+            "sum.",
+            ("Leave out ", Option("shuffle", "'shard'", "shard"), ", or take a method of labels."),
         )
     sets = {"training": job.train, "validation": job.valid, "test": job.test}
     own = {f"{name} bags": fingerprint(bags) for name, bags in sets.items()}

@@ -95,7 +95,8 @@ class Session:
                 validated=self.valid is not None,
             )
         augments = bool(config.augment) or job.augment is not None
-        self.on_train.reads_all = augments or self.supervision.mixes
+        draws = augments or self.supervision.mixes
+        self.on_train.reads_all = draws and config.shuffle == "all"
         self.averaged = AveragedNet(self.net, config.average) if config.average else None
         self.parameters, self.optimizer = self.optimization.parameters, self.optimization.optimizer
         self.is_ended = False  # by the caller
