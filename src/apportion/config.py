@@ -106,6 +106,10 @@ class TrainConfig:
         this many instances, and always at least one.
     bags_per_step : int, optional
         Whole bags per step, however large, for the methods that learn from bags.
+    shuffle : "all" or "shard"
+        What processes that train together shuffle: all instances, so that they learn what one
+        learns; or each a run of them by itself, so that its steps read no others, as where machines
+        share rows over a slow network. One process shuffles all.
     instances_per_pass : int
         The most instances that go through the net at once. A larger step is taken in pieces, with
         the same result (except BatchNorm, which normalises each piece by itself).
@@ -170,6 +174,7 @@ class TrainConfig:
     epochs: int = option(100, ONE_OR_MORE)
     batch_size: int = option(128, ONE_OR_MORE)
     bags_per_step: int | None = option(None, _or_none(ONE_OR_MORE))
+    shuffle: Literal["all", "shard"] = option("all", _one_of("all", "shard"))
     instances_per_pass: int = option(4096, ONE_OR_MORE)
     learning_rate: float = option(1e-3, _number("above 0 and below a million", 1e-300, 1e6))
     weight_decay: float = option(0.0, _number("a number ≥ 0", 0, 1e6))

@@ -210,7 +210,7 @@ def make_plan(
         return Choice(value, reason)
 
     n, kind = train.n_instances, kind_of_instances(train)
-    rows = len(np.unique(train.index)) if kind == "images" else n
+    rows = len(train.distinct()) if kind == "images" else n
     size, size_reason = _batch_size(n), f"about a hundredth of {n:,} instances, from 32 to 1,024"
     if preset == STRONG and (fitting := steps_fitting(rows)) < known["batch_size"]:
         known["batch_size"], size = None, fitting

@@ -8,7 +8,9 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
+from safetensors.numpy import load_file
 
 from apportion.runs.header import read_header
 from apportion.runs.run import Run
@@ -34,8 +36,15 @@ def tables(tmp_path):
 def started(folder, world, *arguments):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command += [f"--nproc_per_node={world}", "-m", "apportion", *arguments]
-    return subprocess.Popen(command, cwd=folder, env=ENVIRONMENT, text=True,
+    (folder / "tmp").mkdir(exist_ok=True)
+    own = {**ENVIRONMENT, "TMPDIR": str(folder / "tmp")}
+    return subprocess.Popen(command, cwd=folder, env=own, text=True,
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
+
+
+def stores(folder):
+    """Return the folders that processes share: one, from when reading begins until all have it."""
+    return sorted((folder / "tmp").glob("apportion-*"))
 
 
 def ended(process):
@@ -45,6 +54,15 @@ def ended(process):
 
 def messages(err):
     return [line for line in err.splitlines() if line.startswith("apportion: ")]
+
+
+def anonymous(pid):
+    """Return how much memory a process has that is no file's, in bytes; 0 if it has ended."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((1024 * int(line.split()[1]) for line in lines if line.startswith("RssAnon")), 0)
 
 
 def rank_of(process, rank):
@@ -96,6 +114,122 @@ def test_a_process_that_is_killed_ends_the_others_and_another_number_goes_on(tab
     assert f"Going on after epoch {done} of run." in err
     assert out.count("The model is in run.") == 1
     assert [record["epoch"] for record in run.records()] == [*range(1, 26)]
+
+
+def until(holds, seconds=60):
+    """Wait until something holds, and return it."""
+    end = time.monotonic() + seconds
+    while not (found := holds()):
+        assert time.monotonic() < end
+        time.sleep(0.001)
+    return found
+
+
+@pytest.fixture
+def parquet(tables):
+    """The same rows as a folder of three Parquet files, and another column, of words."""
+    rows = pd.read_csv(tables / "rows.csv")
+    rows["b"] = np.random.default_rng(1).choice(["x", "y"], len(rows))
+    (tables / "rows").mkdir()
+    for k in range(3):
+        rows[k * 100 : (k + 1) * 100].to_parquet(tables / f"rows/{k}.parquet", index=False)
+    return tables
+
+
+OF_PARQUET = ["train", "rows", *TABLE[2:]]
+
+
+def test_a_folder_of_parquet_is_read_once_and_learned_from_as_by_one_process(parquet):
+    options = [*OF_PARQUET, "--epochs", "2", "--validation", "0.3"]
+    code, _, err = ended(started(parquet, 2, *options, "--out", "two"))
+    assert code == 0, err
+    assert not stores(parquet)
+    command = [sys.executable, "-m", "apportion", *options, "--out", "alone"]
+    subprocess.run(command, cwd=parquet, env=ENVIRONMENT, check=True, capture_output=True)
+    two, alone = (Run(parquet / name) for name in ("two", "alone"))
+    states = [load_file(run.checkpoint) for run in (two, alone)]
+    labels = [state["method.labels"].tolist() for state in states]
+    assert labels[0] == labels[1]
+    for name, known in states[1].items():
+        if name.startswith("model."):
+            np.testing.assert_allclose(states[0][name], known, rtol=1e-4, atol=1e-5)
+    about = [read_header(run.checkpoint, "checkpoint") for run in (two, alone)]
+    assert about[0]["identity"] == about[1]["identity"]
+    assert about[0]["columns"] == about[1]["columns"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="looks into /proc")
+def test_processes_map_the_same_files_which_have_no_name_any_more(parquet):
+    process = started(parquet, 2, *OF_PARQUET, "--epochs", "1000", "--out", "run")
+    until(lambda: len(Run(parquet / "run").records()) > 1)
+    assert not stores(parquet)
+    pids = [rank_of(process, rank) for rank in (0, 1)]
+    maps = [Path(f"/proc/{pid}/maps").read_text().splitlines() for pid in pids]
+    for name in ("rows/numbers.npy", "rows/codes.npy", "train.index.npy"):
+        lines = [[line.split() for line in own if f"{name} (deleted)" in line] for own in maps]
+        ((first,), (second,)) = lines
+        assert first[3:5] == second[3:5]  # device and inode
+    process.terminate()
+    ended(process)
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds processes in /proc")
+@pytest.mark.parametrize("rank", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_nothing_is_left_if_a_process_is_killed_while_the_first_reads(parquet, rank):
+    process = started(parquet, 2, *OF_PARQUET, "--epochs", "1", "--out", "run")
+    until(lambda: stores(parquet))
+    reads = rank_of(process, 0)
+    os.kill(reads, signal.SIGSTOP)
+    ((store),) = stores(parquet)
+    assert not (store / "about.json").exists()
+    os.kill(rank_of(process, rank), signal.SIGKILL)
+    if rank:
+        os.kill(reads, signal.SIGCONT)
+    code, _, err = ended(process)
+    assert code != 0
+    (message,) = messages(err)
+    assert message == "apportion: another of the 2 processes that train together has ended."
+    assert not stores(parquet)
+
+
+@pytest.mark.slow
+def test_rows_that_cannot_be_read_are_one_message_and_leave_nothing(parquet):
+    bad = pd.read_parquet(parquet / "rows/1.parquet")
+    bad.loc[50, "a"] = np.inf
+    bad.to_parquet(parquet / "rows/1.parquet", index=False)
+    code, out, err = ended(started(parquet, 2, *OF_PARQUET, "--epochs", "1"))
+    assert code != 0
+    (message,) = messages(err)
+    assert message.startswith("apportion: rows: column 'a' is inf in row 150 ")
+    assert not out
+    assert not stores(parquet)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="measures memory in /proc")
+def test_a_process_has_in_memory_only_what_it_needs_of_many_rows(tmp_path):
+    n, n_bags, rng = 6_000_000, 6000, np.random.default_rng(0)
+    bag, truth = rng.integers(n_bags, size=n, dtype=np.int32), rng.integers(2, size=n)
+    x = {name: truth + rng.standard_normal(n, dtype=np.float32) for name in "abcd"}
+    (tmp_path / "rows").mkdir()
+    rows = pd.DataFrame({"ward": bag, **x})
+    rows.to_parquet(tmp_path / "rows/0.parquet", index=False, row_group_size=200_000)
+    ones = np.bincount(bag, truth, n_bags).astype(int)
+    wards = {"no": np.bincount(bag, minlength=n_bags) - ones, "yes": ones}
+    pd.DataFrame({"ward": np.arange(n_bags), **wards}).to_csv(tmp_path / "wards.csv", index=False)
+    options = ["--counts", "--epochs", "1", "--batch-size", "8192", "--device", "cpu"]
+    process = started(tmp_path, 2, *OF_PARQUET, *options, "--out", "run")
+    until(lambda: stores(tmp_path))  # both have started
+    pids = [rank_of(process, rank) for rank in (0, 1)]
+    most = dict.fromkeys(pids, 0)
+    while process.poll() is None:
+        for pid in pids:
+            most[pid] = max(most[pid], anonymous(pid))
+        time.sleep(0.02)
+    code, _, err = ended(process)
+    assert code == 0, err
+    assert max(most.values()) < 400 * 2**20 + 80 * n, most
 
 
 @pytest.mark.slow

@@ -20,10 +20,12 @@ from apportion.bags.bags import Bags
 from apportion.config import TrainConfig
 from apportion.engine import batches
 from apportion.engine.batches import Instances, Shelf, Step, place, plan
+from apportion.engine.distributed import Ranks
 from apportion.engine.feed import Resident, Streamed
 from apportion.errors import BagError
 from apportion.methods.registry import METHODS
 from apportion.metrics import bag_means
+from apportion.randomness import Purpose, generator
 from apportion.testing import Training, same, toy_bags, toy_net
 
 CPU = torch.device("cpu")
@@ -79,6 +81,45 @@ def test_an_epoch_uses_every_instance_exactly_once(unit, sizes, batch_size, seed
         steps = positions(steps_of(bags_of(sizes), unit, epoch, **options))
         assert sorted(itertools.chain(*steps)) == list(range(sum(sizes)))
         assert all(len(step) > 1 for step in steps) or sum(sizes) == 1
+
+
+@pytest.mark.parametrize("most", [2, 3, 100])
+@given(sizes=SIZES, world=st.integers(1, 5), batch_size=LIMITS, seed=SEEDS)
+@settings(max_examples=40, deadline=None)
+def test_ranks_that_shuffle_runs_of_their_own_read_no_other_rows(
+    most, sizes, world, batch_size, seed
+):
+    options: Any = {"batch_size": batch_size, "seed": seed, "instances_per_pass": most}
+    bags, config = bags_of(sizes), TrainConfig(shuffle="shard", **options)
+    taken: list[int] = []
+    shapes: list[list[int]] = []
+    for rank in range(world):
+        instances, own, read = on_cpu(bags), [], []
+        instances.ranks = ranks = Ranks(rank, world)
+        shapes.append([])
+        for step in instances.steps("instances", config, 1):
+            shapes[-1].append(len(step.position))
+            for piece, (x,) in instances.pieces(step, most * world):
+                own += step.position[ranks.share(piece)][: ranks.counted(piece)].tolist()
+                read += x.ravel().tolist()
+        assert sorted(own) == list(range(min(own, default=0), max(own, default=-1) + 1))
+        if own:
+            assert set(read) == set(bags.index[own])
+        taken += own
+    assert sorted(taken) == list(range(sum(sizes)))
+    assert all(shape == shapes[0] for shape in shapes)
+
+
+def test_one_process_shuffles_all():
+    bags = bags_of([3, 8, 5])
+    alone = (steps_of(bags, "instances", batch_size=4, shuffle=how) for how in ("all", "shard"))
+    assert positions(next(alone)) == positions(next(alone))
+
+
+def test_the_order_is_that_of_a_permutation_of_wider_numbers():
+    (step,) = steps_of(bags_of([50, 50]), "instances", epoch=3, batch_size=100, seed=5)
+    known = generator(5, Purpose.SHUFFLE, 3).permutation(100)
+    assert step.position.tolist() == known.tolist()
 
 
 @pytest.mark.parametrize("most", [2, 3, 100])

@@ -31,6 +31,14 @@ def test_shares_are_of_almost_equal_size(n, world):
     assert len(busy) == world or n < 2 * world
 
 
+def test_the_first_of_a_machine_is_told_by_the_number_there(monkeypatch):
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    assert Ranks(5, 8).first_here == 5  # each reads for itself
+    for rank, here, first in ((0, 0, 0), (3, 3, 0), (4, 0, 4), (6, 2, 4)):
+        monkeypatch.setenv("LOCAL_RANK", str(here))
+        assert Ranks(rank, 8).first_here == first
+
+
 def test_a_process_alone_gets_back_what_it_has_itself():
     x = torch.arange(3.0)
     assert ALONE.total(x) is x

@@ -12,6 +12,7 @@ from sklearn.linear_model import LogisticRegression
 
 from apportion.bags.bags import Bags
 from apportion.errors import BagError, ConfigError, DataError
+from apportion.labels import start
 from apportion.labels.linear import class_means
 from apportion.labels.raking import Raking
 from apportion.labels.start import checked_labels, first_labels, fit_features, random_labels
@@ -30,6 +31,14 @@ COUNTS = st.lists(
 def test_random_labels_meet_the_counts(counts, seed):
     bags = bags_of(counts)
     assert counts_of(random_labels(bags, seed), bags) == counts
+
+
+def test_random_labels_are_the_same_in_pieces_of_any_size(monkeypatch):
+    bags = bags_of(np.random.default_rng(0).integers(1, 9, (40, 3)).tolist())
+    known = random_labels(bags, 7, 11)
+    for size in (1, 5, 100):
+        monkeypatch.setattr(start, "AT_ONCE", size)
+        np.testing.assert_array_equal(random_labels(bags, 7, 11), known)
 
 
 def test_random_labels_are_equally_likely():

@@ -8,17 +8,22 @@ import json
 import os
 import sys
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import nn
 
 from apportion.bags.bags import Bags
 from apportion.config import TrainConfig
+from apportion.data.tables import read_sets
 from apportion.engine.batches import Instances
+from apportion.engine.distributed import together
+from apportion.engine.shared import read_once
 from apportion.errors import ApportionError
 from apportion.estimator.classifier import LLPClassifier
 from apportion.methods.pseudo_labels import FPL
@@ -110,11 +115,44 @@ def of_net(name: str) -> Any:
     return trained(net, "pi-model")
 
 
+def of_shard(name: str) -> Any:
+    """Train on rows that each process shuffles by itself."""
+    method = FPL(mixup=True) if name == "mixup" else "count-likelihood" if name == "bags" else "fpl"
+    try:
+        return trained(mlp(), method, shuffle="shard", augment=("noise",) * (name == "noise"))
+    except ApportionError as error:
+        return f"{type(error).__name__}: {error}"
+
+
 def of_bags(name: str) -> Any:
     """Train with fewer bags than processes, or with bags of one alone."""
     sizes = {"two": (3, 4), "singles": (1,) * 9, "one": (50,)}[name]
     return trained(mlp(), METHODS["fpl" if name != "two" else "count-likelihood"],
                    bags=None if name == "one" else bags_of(sizes), batch_size=4)  # fmt: skip
+
+
+def of_table(*, dated: bool) -> Any:
+    """Train on a table that one process reads; or every one, if bags are named by dates."""
+    rng, given = np.random.default_rng(0), []
+    day, yes = rng.integers(1, 6, size=90), rng.random(90) < 0.5
+    frame = pd.DataFrame({"day": day, "a": yes + rng.normal(size=90)})
+    names = [date(2020, 1, own) for own in range(1, 6)] if dated else range(1, 6)
+    counts = {
+        n: [int((~yes)[day == k].sum()), int(yes[day == k].sum())] for k, n in enumerate(names, 1)
+    }
+    if dated:
+        frame["day"] = [date(2020, 1, own) for own in day]
+
+    def read(store: Path | None) -> dict[str, Bags]:
+        given.append(store)
+        return read_sets(frame, bag="day", proportions=counts, counts=True, store=store)
+
+    with together("cpu"):
+        sets = read_once(read)
+        net, config = build_net("mlp", sets["train"], seed=1), TrainConfig(epochs=2, batch_size=32)
+        history = fit(net, sets["train"], sets.get("valid"), config=config)
+    assert not any(store and store.parent.exists() for store in given)
+    return {"loss": history["loss"], "calls": len(given)}
 
 
 def of_door(name: str) -> Any:
@@ -126,6 +164,8 @@ def of_door(name: str) -> Any:
     if name == "many":
         jobs = [Job(mlp(), bags, config=TrainConfig(epochs=n)) for n in (1, 2)]
         return [history["loss"] for history in fit_many(jobs)]
+    if name in ("shared", "dates"):
+        return of_table(dated=name == "dates")
     if name == "ended":
         leads = os.environ.get("RANK", "0") == "0"
         config = TrainConfig(epochs=9)
@@ -145,6 +185,7 @@ KINDS = {
     "known": of_known,
     "net": of_net,
     "bags": of_bags,
+    "shard": of_shard,
 }
 
 

@@ -9,7 +9,7 @@ from apportion.engine.device import own_threads
 from apportion.nets.build import build_net
 from apportion.runs.evaluation import BINS, read_evaluations
 from apportion.runs.run import Run
-from apportion.training.evaluate import MOST_UNSURE, evaluate
+from apportion.training.evaluate import MOST_UNSURE, _least_of_rows, evaluate
 
 
 @pytest.fixture
@@ -50,6 +50,18 @@ def test_every_number_is_what_its_name_says(bags, confidence):
         calibration[int(score.max() * BINS)] += (1, score.max(), right)
     np.testing.assert_array_equal(found.confusion, confusion)
     np.testing.assert_allclose(known(found.calibration), calibration)
+
+
+@pytest.mark.parametrize("n_values", [1, 3, 40, 10**6])
+@pytest.mark.parametrize("n_rows", [1, 20, 25, 400])
+def test_the_least_of_rows_are_those_of_a_whole_sort(n_values, n_rows):
+    rng = np.random.default_rng(n_values)
+    values, rows = rng.integers(n_values, size=5000) / 7, rng.integers(n_rows, size=5000)
+    order = np.argsort(values, kind="stable")
+    first = list(dict.fromkeys(rows[order].tolist()))[:MOST_UNSURE]
+    found = _least_of_rows(values, rows)
+    assert rows[found].tolist() == first
+    assert found.tolist() == [next(k for k in order if rows[k] == row) for row in first]
 
 
 def test_the_least_sure_rows_come_first_and_once(bags, confidence):

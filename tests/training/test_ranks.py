@@ -15,7 +15,7 @@ SCRIPT = Path(__file__).with_name("ranked_runs.py")
 EXACT = ["known:all", "known:few", "known:decide", "known:joint"]
 ALIKE = [*(f"method:{name}" for name in METHODS), "method:fpl/8", "method:count-likelihood/8",
          "augmented:strong", "augmented:proportion-loss", "bags:two", "bags:singles"]  # fmt: skip
-OWN = ["net:batchnorm", "net:dropout"]
+OWN = ["net:batchnorm", "net:dropout", "shard:fpl", "shard:noise", "shard:mixup"]
 
 
 def together(folder, world, cases, wide=False, script=SCRIPT):
@@ -69,6 +69,8 @@ def test_two_processes_learn_what_one_learns(tmp_path):
     for case in OWN:  # nets that see shares are not those of one process, but the same everywhere
         assert several[0][case] == several[1][case]
         assert np.isfinite(several[0][case]["records"][-1]["loss"])
+    assert alone["shard:fpl"] == alone["method:fpl"]
+    assert several[0]["shard:fpl"]["records"][0]["loss"] != alone["shard:fpl"]["records"][0]["loss"]
 
 
 @pytest.mark.slow
@@ -84,8 +86,20 @@ def test_processes_learn_what_one_learns(tmp_path, world, wide):
 
 
 @pytest.mark.slow
+def test_a_table_is_read_by_one_process_unless_its_bags_cannot_be_written(tmp_path):
+    cases = ["door:shared", "door:dates"]
+    (alone,) = together(tmp_path / "alone", 1, cases)
+    first, second = together(tmp_path / "two", 2, cases)
+    for case in cases:
+        assert first[case]["loss"] == second[case]["loss"]
+        assert first[case]["loss"] == pytest.approx(alone[case]["loss"], rel=1e-4)
+    calls = [[own[case]["calls"] for own in (alone, first, second)] for case in cases]
+    assert calls == [[1, 1, 0], [1, 2, 1]]
+
+
+@pytest.mark.slow
 def test_every_door_trains_together_and_other_bags_are_refused(tmp_path):
-    cases = ["door:classifier", "door:many", "door:ended", "door:others"]
+    cases = ["door:classifier", "door:many", "door:ended", "shard:bags", "door:others"]
     (alone,) = together(tmp_path / "alone", 1, cases)
     first, second = together(tmp_path / "two", 2, cases)
     for name in cases[:3]:
@@ -94,6 +108,8 @@ def test_every_door_trains_together_and_other_bags_are_refused(tmp_path):
     for ours, theirs in zip(alone["door:many"], first["door:many"], strict=True):
         assert ours == pytest.approx(theirs, rel=1e-4)
     assert first["door:ended"] == [2, "on_epoch"]
+    message = "shuffle is 'shard', but the method learns from whole bags, "
+    assert all(own["shard:bags"].startswith(f"ConfigError: {message}") for own in (first, second))
     message = "the training bags of process 1 of 2 are not those of process 0."
     assert second["door:others"].startswith(f"ConfigError: {message}")
     assert first["door:others"].startswith("RunError: another of the 2 processes")

@@ -326,6 +326,18 @@ class Bags:
             return self.x.parts
         return self.x if isinstance(self.x, tuple) else (self.x,)
 
+    def distinct(self) -> Ints:
+        """Return the rows of `x` that stand in bags, each once, in their order.
+
+        Examples
+        --------
+        >>> Bags.from_members(np.eye(4), [[3, 1], [1, 0]], [[0.5, 0.5]] * 2).distinct()
+        array([0, 1, 3])
+        """
+        in_bags = np.zeros(int(self.index.max(initial=-1)) + 1, bool)
+        in_bags[self.index] = True
+        return np.flatnonzero(in_bags)
+
     def rows(self, bag: int) -> Ints:
         """Return the rows of `x` that the bag at a position holds, without a copy."""
         bag = range(self.n_bags)[bag]

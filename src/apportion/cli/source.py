@@ -273,7 +273,7 @@ class Source:
         return read_proportions(proportions, self.bag, classes, self.proportions_form)
 
     def read(self, columns: Columns | None, validation: float | None, seed: int) -> Read:
-        """Read the bags to train on, to select by and to test on.
+        """Read the bags to train on, to select by and to test on; of several processes, one does.
 
         Parameters
         ----------
@@ -283,6 +283,7 @@ class Source:
             As in `apportion.data.tables.read_sets`.
         """
         from apportion.data.pieces import named
+        from apportion.engine.shared import read_once
 
         rows = self.open()
         rows.check_columns([self.bag], "Name the column of the bags with --bag.")
@@ -307,7 +308,8 @@ class Source:
             from apportion.data.images import read_image_sets
 
             options |= {"file": self.file, "size": self.size, "follow_links": self.follow_links}
-            sets = read_image_sets(self.images, rows, *held_out, **options)
+            images = self.images
+            sets = read_once(lambda _: read_image_sets(images, rows, *held_out, **options))
             return self._read(sets, table, validation)
         if self.signal is not None:
             from apportion.data.signals import read_signal_sets
@@ -316,7 +318,7 @@ class Source:
             others = (name for name in named(rows.names, rows.source) if name not in own)
             channels = self.channels or tuple(others)
             options |= {"signal": self.signal, "order": self.order, "channels": channels}
-            sets = read_signal_sets(rows, *held_out, **options)
+            sets = read_once(lambda _: read_signal_sets(rows, *held_out, **options))
             # Predictions find them by name, in any order.
             return replace(self, channels=channels)._read(sets, table, validation)
         from apportion.data.tables import read_sets
@@ -326,8 +328,9 @@ class Source:
             left_out = (self.bag, self.label, *self.exclude)
             chosen = [n for n in named(rows.names, rows.source) if n not in left_out]
         options |= {"columns": chosen, "keep": self.keep}
+        options |= {"validation": validation, "seed": seed}
         try:
-            sets = read_sets(rows, validation=validation, seed=seed, **options)
+            sets = read_once(lambda store: read_sets(rows, store=store, **options))
         except DataError as error:
             if not error.names("columns"):  # which are no option here
                 raise

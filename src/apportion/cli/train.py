@@ -40,6 +40,7 @@ __all__ = ["train"]
 TRAIN = (
     "epochs",
     "batch_size",
+    "shuffle",
     "learning_rate",
     "weight_decay",
     "clip_norm",

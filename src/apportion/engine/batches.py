@@ -12,6 +12,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain, compress, pairwise, starmap
 from typing import Any, Literal, NamedTuple
 from weakref import WeakValueDictionary
@@ -36,6 +37,8 @@ from apportion.randomness import Purpose, generator
 __all__ = ["Batch", "Instances", "Shelf", "Step", "Unit", "even_cuts", "place", "plan"]
 
 log = logging.getLogger("apportion")
+
+PIECE = 2**20  # row numbers that are looked up at a time
 
 Unit = Literal["instances", "rows", "bags"]
 Ints = NDArray[np.int64]
@@ -92,12 +95,7 @@ class Step:
 
     def pieces(self, most: int) -> list[slice]:
         """Cut the step into pieces of almost equal size: at most `most` instances, at least two."""
-        n = len(self.position)
-        if n <= most:
-            return [slice(0, n)]
-        n_pieces = -(-n // most) if most == 1 else max(min(-(-n // most), n // 2), 1)
-        cuts = np.linspace(0, n, n_pieces + 1).astype(int).tolist()
-        return [slice(*ends) for ends in pairwise(cuts)]
+        return pieces_of(len(self.position), most)
 
 
 class Instances:
@@ -112,10 +110,22 @@ class Instances:
 
     def __init__(self, bags: Bags, feed: Feed) -> None:
         self.bags, self.feed, self.device = bags.without_truth(), feed, feed.device
-        self.distinct, inverse = np.unique(bags.index, return_inverse=True)
-        self.inverse = torch.from_numpy(inverse).to(self.device)
         self.offsets = torch.from_numpy(bags.offsets).to(self.device)
         self.proportions = torch.from_numpy(bags.proportions).to(self.device)
+
+    @cached_property
+    def distinct(self) -> Ints:
+        """The distinct rows, in their order."""
+        return self.bags.distinct()
+
+    @cached_property
+    def inverse(self) -> Tensor:
+        """Which of them each instance is, on the device."""
+        if not len(self.distinct):  # of a shard
+            return self._here(np.empty(0, np.int64))
+        number = np.empty(self.distinct[-1] + 1, narrow(len(self.distinct)))
+        number[self.distinct] = np.arange(len(self.distinct), dtype=number.dtype)
+        return self._here(number[self.bags.index])
 
     def shard(self, ranks: Ranks) -> Instances:
         """Return the instances of the whole bags that are a rank's to look at."""
@@ -143,8 +153,12 @@ class Instances:
         shuffle = generator(config.seed, Purpose.SHUFFLE, epoch)
         rows = self.distinct if unit == "rows" else self.bags.index
         if unit != "bags":
-            position = shuffle.permutation(len(rows))
-            ends = even_cuts(len(position), config.batch_size)
+            ends = even_cuts(len(rows), config.batch_size)
+            if config.shuffle == "shard":
+                position = self._shuffled_run(ends, config, epoch)
+            else:
+                position = np.arange(len(rows), dtype=narrow(len(rows)))
+                shuffle.shuffle(position)  # as `permutation` does, of numbers half as large
             shapes = [(end - first, 0) for first, end in pairwise(ends)]
         else:
             order = shuffle.permutation(self.bags.n_bags)
@@ -164,11 +178,13 @@ class Instances:
         read: Iterable[tuple[int, int]] = compress(spans, one_pass)
         if self.ranks.are_several:
             read = starmap(self._to_read, read)
-        x = self.feed.batches(rows[position], read, draw)
+        x = self.feed.batches(_narrowed(rows, position), read, draw)
         positions = self._here(position)
+        if self.device.type != "cpu":
+            positions = positions.long()  # at once, rather than step by step
         for s, (first, end) in enumerate(spans):
             step = Step(
-                positions[first:end],
+                positions[first:end].long(),
                 (epoch - 1 + s / len(spans)) / config.epochs,
                 x=next(x) if one_pass[s] else None,
                 draw=draw,
@@ -184,6 +200,28 @@ class Instances:
                     weight=weight[first:end],
                 )
             yield step
+
+    def _shuffled_run(self, ends: list[int], config: TrainConfig, epoch: int) -> NDArray[Any]:
+        """Return the positions of an epoch in which this rank's shares are a run of its own.
+
+        All runs together are all instances. Those of the other ranks are not known here.
+        """
+        shares, first = [], 0
+        for begin, end in pairwise(ends):
+            for piece in pieces_of(end - begin, config.instances_per_pass * self.ranks.world):
+                piece = slice(begin + piece.start, begin + piece.stop)
+                own, counted = self.ranks.share(piece), self.ranks.counted(piece)
+                shares += [own] * bool(counted)
+                first += own.start - piece.start if counted else piece.stop - piece.start
+        n = ends[-1]
+        run = np.arange(first, first + sum(s.stop - s.start for s in shares), dtype=narrow(n))
+        generator(config.seed, Purpose.SHUFFLE, epoch, block=self.ranks.rank).shuffle(run)
+        position = np.full(n, min(first, n - 1), run.dtype)  # what does not count is its own, too
+        taken = 0
+        for own in shares:
+            position[own] = run[taken : taken + own.stop - own.start]
+            taken += own.stop - own.start
+        return position
 
     def pieces(self, step: Step, most: int) -> Iterator[tuple[slice, Parts]]:
         """Yield the rows of a step, piece by piece; where there are several ranks, this one's."""
@@ -207,6 +245,28 @@ class Instances:
 
     def _here(self, values: NDArray[Any]) -> Tensor:
         return torch.from_numpy(values).to(self.device)
+
+
+def pieces_of(n: int, most: int) -> list[slice]:
+    """Cut a step into pieces of almost equal size: at most `most` instances, at least two."""
+    if n <= most:
+        return [slice(0, n)]
+    n_pieces = -(-n // most) if most == 1 else max(min(-(-n // most), n // 2), 1)
+    cuts = np.linspace(0, n, n_pieces + 1).astype(int).tolist()
+    return [slice(*ends) for ends in pairwise(cuts)]
+
+
+def narrow(below: int) -> type[np.signedinteger[Any]]:
+    """Return the type that takes the least memory for numbers from 0 to below - 1."""
+    return np.int32 if below <= 2**31 else np.int64
+
+
+def _narrowed(rows: Ints, position: NDArray[Any]) -> NDArray[Any]:
+    """Return the rows at some positions, in as little memory as can be."""
+    found = np.empty(len(position), narrow(int(rows.max(initial=0)) + 1))
+    for first, end in cut(len(position), PIECE):
+        found[first:end] = rows[position[first:end]]
+    return found
 
 
 def even_cuts(n: int, batch_size: int) -> list[int]:

@@ -26,10 +26,11 @@ from apportion.errors import ConfigError, RunError, count
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["ALONE", "Ranks", "is_one_of_many", "speaks_for_all", "together"]
+__all__ = ["ALONE", "Ranks", "connected", "is_one_of_many", "speaks_for_all", "together"]
 
 OF_TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 LONGEST = timedelta(minutes=30)  # that ranks wait for one that is alive, but says nothing
+FOR_LONG = timedelta(days=7)  # the same, while one reads all data
 TO_SPEAK = 3.0  # seconds that the rank in which an error arose has to say so
 BUCKET = 2**25  # numbers that are summed at a time
 GO_ON, STOP = "go on", "stop"
@@ -72,6 +73,11 @@ class Ranks:
     def are_several(self) -> bool:
         """Whether there are others."""
         return self.world > 1
+
+    @property
+    def first_here(self) -> int:
+        """The first rank on this machine; where nothing tells which it is, this one."""
+        return self.rank - _number("LOCAL_RANK")
 
     # ------------------------------------------------------------------------------- rows of a step
 
@@ -190,6 +196,18 @@ class Ranks:
 
             self.sum_([torch.zeros(1)])
 
+    @contextmanager
+    def patient(self) -> Iterator[Callable[[], None]]:
+        """Yield a function that waits as `wait` does, but for much longer."""
+        import torch
+        import torch.distributed as dist
+
+        group = dist.new_group(timeout=FOR_LONG, backend="gloo")
+        try:
+            yield lambda: self._said("all_reduce", torch.zeros(1), group=group)
+        finally:
+            dist.destroy_process_group(group)
+
     def _said(self, name: str, tensor: Tensor, **options: Any) -> None:
         import torch.distributed as dist
 
@@ -223,6 +241,18 @@ def is_one_of_many() -> bool:
     return all(name in os.environ for name in OF_TORCHRUN) and _number("WORLD_SIZE") > 1
 
 
+def connected() -> Ranks:
+    """Return the ranks that are connected; without a connection, this process alone."""
+    if not is_one_of_many():
+        return ALONE
+    import torch.distributed as dist
+
+    if not dist.is_initialized():
+        return ALONE
+    where = "cuda" if "nccl" in str(dist.get_backend()) else "cpu"
+    return Ranks(dist.get_rank(), dist.get_world_size(), where)
+
+
 @contextmanager
 def together(device: str = "auto") -> Iterator[Ranks]:
     """Connect the ranks that torchrun has started until the end of the block; else be alone.
@@ -246,8 +276,7 @@ def together(device: str = "auto") -> Iterator[Ranks]:
     if on_gpu:
         _take_own_gpu(device)
     if dist.is_initialized():
-        where = "cuda" if "nccl" in str(dist.get_backend()) else "cpu"
-        yield Ranks(dist.get_rank(), dist.get_world_size(), where)
+        yield connected()
         return
     ranks = Ranks(_number("RANK"), _number("WORLD_SIZE"), "cuda" if on_gpu else "cpu")
     _connect(ranks)

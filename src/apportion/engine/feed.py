@@ -54,7 +54,7 @@ class Resident:
 
         The row numbers are copied to the device once, not batch by batch.
         """
-        on_device = torch.from_numpy(rows).to(self.device)
+        on_device = readable_part(rows).to(self.device)
         for first, end in spans:
             some = on_device[first:end]
             yield as_networks_take(part.index_select(0, some) for part in self.parts)

@@ -299,13 +299,16 @@ class Stepper:
     def _forward_of_share(self, step: Step, piece: slice, x: Parts) -> tuple[Batch, Tensor]:
         own, n = self.ranks.share(piece), piece.stop - piece.start
         share = slice(own.start - piece.start, own.stop - piece.start)
+        of_device = global_generator(self.instances.device)
         if self.instances.reads_all:
-            changed = self.augment(x, global_generator(self.instances.device))
+            changed = self.augment(x, of_device)
             batch = self.losses.mixed(Batch(changed, step.position[piece], self.progress))
             batch = batch.shared(share, n)
-        else:  # there is nothing to draw
-            batch = self.losses.mixed(Batch(x, step.position[own], self.progress, None, share, n))
         with self.apart or nullcontext():
+            if not self.instances.reads_all:  # there is nothing to draw, or each draws its own
+                x = self.augment(x, of_device)
+                known = Batch(x, step.position[own], self.progress, None, share, n)
+                batch = self.losses.mixed(known)
             return batch, self.net(*batch.x).float()
 
     def _sums(self, step: Step, piece: slice, logits: Tensor) -> Tensor:

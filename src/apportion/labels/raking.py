@@ -89,7 +89,7 @@ class Raking:
     @staticmethod
     def concerns(bags: Bags) -> bool:
         """Tell whether a row stands in several bags."""
-        return len(np.unique(bags.index)) < bags.n_instances
+        return len(bags.distinct()) < bags.n_instances
 
     def means(self, values: Floats) -> Floats:
         """Return the mean (M, C) of what the instances (N, C) of each row have."""

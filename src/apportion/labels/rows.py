@@ -107,7 +107,7 @@ class RowEncoding:
             If numbers are missing or infinite, or codes are not integers ≥ 0.
         """
         if is_sparse(bags.x):
-            return cls._of_sparse(bags.x, np.unique(bags.index))
+            return cls._of_sparse(bags.x, bags.distinct())
         parts = [np.asarray(part) for part in bags.parts]
         if len(parts) > 2 or any(part.ndim != 2 for part in parts):
             shapes = " and ".join(str(part.shape) for part in parts)
@@ -115,7 +115,7 @@ class RowEncoding:
                 f"linear models and learners need rows of features, but x is of shape {shapes}.",
                 "Pass bags of features of these instances: bags.with_rows(features).",
             )
-        rows = np.unique(bags.index)
+        rows = bags.distinct()
         numbers = parts[0][rows].astype(np.float32).astype(np.float64)
         bad = ~np.isfinite(numbers)
         if bad.any():

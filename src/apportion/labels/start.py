@@ -20,6 +20,7 @@ A round costs some 40 passes over the (M, 128) numbers, and one assignment.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,6 +29,7 @@ from scipy import linalg, sparse
 
 from apportion.bags.bags import Bags
 from apportion.bags.counts import count_labels
+from apportion.bags.shards import shard_cuts
 from apportion.errors import BagError, ConfigError, DataError, count, must_be
 from apportion.labels._fitting import Problem, logits_of, minimise
 from apportion.labels._losses import normalisers
@@ -40,6 +42,7 @@ from apportion.randomness import Purpose, generator
 __all__ = ["DEAREST", "Start", "checked_labels", "first_labels", "fit_features",
            "linear_confidence", "random_labels"]  # fmt: skip
 
+AT_ONCE = 2**20  # instances whose random labels are drawn
 MOST_COMPONENTS = 128
 DAMPING = 1e-3  # share of the variance that is added to that of each component
 PENALTY = 100.0  # of the logistic regression, in units of rows
@@ -95,11 +98,16 @@ def random_labels(bags: Bags, seed: int, first_position: int = 0) -> Ints:
     >>> random_labels(bags, seed=0)
     array([1, 0, 0, 1, 1, 1])
     """
-    classes = np.tile(np.arange(bags.n_classes), bags.n_bags)
-    ordered = np.repeat(classes, bags.counts.ravel())
     numbers = generator(seed, Purpose.FIRST_LABELS, 0, position=first_position)
-    keys = numbers.random(bags.n_instances)
-    return ordered[np.lexsort((keys, np.repeat(np.arange(bags.n_bags), bags.sizes)))]
+    labels = np.empty(bags.n_instances, np.int64)
+    runs = shard_cuts(bags.offsets, bags.n_instances // AT_ONCE + 1)
+    for first, last in pairwise(runs.tolist()):
+        some, own = slice(first, last), slice(bags.offsets[first], bags.offsets[last])
+        counts, bag = bags.counts[some], np.repeat(np.arange(last - first), bags.sizes[some])
+        classes = np.tile(np.arange(bags.n_classes), last - first)
+        keys = numbers.random(len(bag))
+        labels[own] = np.repeat(classes, counts.ravel())[np.lexsort((keys, bag))]
+    return labels
 
 
 class Start(NamedTuple):

@@ -160,7 +160,7 @@ class Model:
 
     def confidence(self, bags: Bags) -> NDArray[np.float64]:
         """Return the probability of every class for every instance of bags, of shape (N, C)."""
-        rows = np.unique(bags.index)
+        rows = bags.distinct()
         found = self._confidence(self._instances(bags), rows)
         return found[np.searchsorted(rows, bags.index)]
 

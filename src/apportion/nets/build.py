@@ -21,7 +21,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -108,7 +107,7 @@ def build_net(name: str, bags: Bags, *, seed: int = 0, **options: Any) -> Normal
         )
     if categories is None and name == "mlp" and bags.columns is not None:
         categories = bags.columns.codes or None
-    sizes, mean, std = measure(name, bags.parts, np.unique(bags.index), categories)
+    sizes, mean, std = measure(name, bags.parts, bags.distinct(), categories)
     if channels is not None and channels != sizes.get("channels"):
         raise must_be("channels", f"{sizes.get('channels')}, as x has them", channels)
     arguments = {"classes": bags.n_classes, **sizes, **options}

@@ -123,7 +123,7 @@ def fingerprint(bags: Bags | None) -> str:
         return ""
     digest = hashlib.sha256()
     for array in (bags.index, bags.offsets, bags.proportions, bags.counts):
-        digest.update(np.ascontiguousarray(array).tobytes())
+        digest.update(np.ascontiguousarray(array).data)
     digest.update(repr((bags.classes, bags.ids)).encode())
     if isinstance(bags.x, Items):
         digest.update(_told_of(bags.x))

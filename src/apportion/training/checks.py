@@ -19,7 +19,7 @@ from apportion.data.constants import check_constants
 from apportion.engine.batches import Instances
 from apportion.engine.copies import Parts
 from apportion.engine.distributed import Ranks
-from apportion.errors import BagError, ConfigError
+from apportion.errors import BagError, ConfigError, Option
 from apportion.training.checkpoint import fingerprint
 
 log = logging.getLogger("apportion")
@@ -120,25 +120,33 @@ def check_input(
         )
 
 
+def check_shared(ranks: Ranks, method: Any, config: TrainConfig, *, classifies: bool) -> None:
+    """Check that several ranks can train by a method together."""
+    if not classifies:
+        raise ConfigError(
+            f"pre-training compares all rows of a step, which {ranks.world} processes share.",
+            "Pre-train in one process, with a run folder, and load that: load_pretrained.",
+        )
+    if config.shuffle == "shard" and method.unit == "bags":
+        raise ConfigError(
+            "shuffle is 'shard', but the method learns from whole bags, whose means all processes "
+            "sum.",
+            ("Leave out ", Option("shuffle", "'shard'", "shard"), ", or take a method of labels."),
+        )
+
+
 def check_alike(
     ranks: Ranks,
     sets: Iterable[Bags | None],
     about: Mapping[str, Any],
-    *,
-    classifies: bool = True,
 ) -> None:
-    """Check that several ranks train the same, on the same sets of bags, and that they can.
+    """Check that several ranks train the same, on the same sets of bags.
 
     Raises
     ------
     ConfigError
         On the ranks whose bags, or what else is said of the training, are not those of the first.
     """
-    if not classifies:
-        raise ConfigError(
-            f"pre-training compares all rows of a step, which {ranks.world} processes share.",
-            "Pre-train in one process, with a run folder, and load that: load_pretrained.",
-        )
     names = ("training bags", "validation bags", "test bags")
     own = {name: fingerprint(bags) for name, bags in zip(names, sets, strict=True)}
     own |= {name: repr(value) for name, value in about.items()}
@@ -187,7 +195,7 @@ def check_batch(
 
     What a net returns that does not classify is not looked at.
     """
-    n_classes, rows = instances.bags.n_classes, instances.distinct[:2]
+    n_classes, rows = instances.bags.n_classes, instances.bags.index[:2]
     (stored,) = instances.feed.batches(rows, [(0, len(rows))])
     x = stored
     if augment is not None:

@@ -158,7 +158,7 @@ def features_of(features: Features, owner: Any, instances: Instances, most: int)
 
 def bags_of(features: NDArray[Any], instances: Instances) -> Bags:
     """Return the bags of instances with features of their distinct rows for x."""
-    place = instances.inverse.cpu().numpy()
+    place = instances.inverse.long().cpu().numpy()
     return replace(instances.bags, x=features, index=place, columns=None)
 
 

@@ -15,6 +15,7 @@ from apportion.engine.batches import Instances, Shelf, place
 from apportion.engine.copies import Parts
 from apportion.engine.device import precision_for, stream_for
 from apportion.engine.distributed import ALONE, Ranks
+from apportion.engine.feed import readable_part
 from apportion.engine.generators import OwnGenerators
 from apportion.engine.items import taken_by_name
 from apportion.engine.statistics import average_statistics
@@ -27,7 +28,13 @@ from apportion.model.model import Model, describe_parts
 from apportion.nets.augment import augmented
 from apportion.nets.build import move_to
 from apportion.runs.evaluation import Evaluation
-from apportion.training.checks import check_alike, check_batch, check_input, warn_of_bags
+from apportion.training.checks import (
+    check_alike,
+    check_batch,
+    check_input,
+    check_shared,
+    warn_of_bags,
+)
 from apportion.training.effects import with_effects
 from apportion.training.evaluate import evaluate
 from apportion.training.features import with_first_labels
@@ -65,7 +72,8 @@ class Session:
         if ranks.are_several:
             sets = job.train, job.valid, job.test
             own = {"method": describe(self.method), "configuration": config}
-            check_alike(ranks, sets, own, classifies=self.classifies)
+            check_shared(ranks, self.method, config, classifies=self.classifies)
+            check_alike(ranks, sets, own)
         self.precision = precision_for(config.precision, self.device)
         self.history = History()
         self.selected: Weights = {}  # of the selected epoch
@@ -97,7 +105,8 @@ class Session:
                 validated=self.valid is not None,
             )
         augments = bool(config.augment) or job.augment is not None
-        self.on_train.reads_all = augments or self.supervision.mixes
+        draws = augments or self.supervision.mixes
+        self.on_train.reads_all = draws and config.shuffle == "all"
         self.averaged = AveragedNet(self.net, config.average) if config.average else None
         self.parameters, self.optimizer = self.optimization.parameters, self.optimization.optimizer
         self.is_ended = False  # by the caller
@@ -223,13 +232,18 @@ class Session:
         self.step.begin_epoch(self.config.seed, epoch)
         self.ahead.clear()
         self.net.train()
-        losses, weights = [], []
+        losses: list[Any] = []
+        weights, waits = [], self.device.type != "cpu"  # for kernels to end
         for step in self.on_train.steps(self.method.unit, self.config, epoch):
             self.optimization.before_step(step.progress)
-            losses.append(self.step(step))
+            loss = self.step(step)
+            # Small tensors would keep the memory between them from being used again.
+            losses.append(loss if waits else loss.item())
             self._rely_on(changed=self.optimization.after_step())
             weights.append(len(step.position if step.proportions is None else step.proportions))
-        found = torch.stack(losses).double().cpu()
+        if waits:
+            losses = torch.stack(losses).double().tolist()
+        found = torch.tensor(losses, dtype=torch.float64)
         if not found.isfinite().all():
             bad = int((~found.isfinite()).int().argmax())
             raise self._diverged(
@@ -380,7 +394,7 @@ class Session:
 
 
 def _accuracy(labels: Tensor, bags: Bags) -> float:
-    return accuracy(labels, torch.from_numpy(bags.truth).to(labels.device))
+    return accuracy(labels, readable_part(bags.truth).to(labels.device))
 
 
 def _copy(net: nn.Module) -> Weights:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from apportion.bags.bags import Bags
 from apportion.config import TrainConfig
 from apportion.engine.batches import even_cuts, plan
@@ -39,7 +37,7 @@ def count_steps(
     config = TrainConfig() if config is None else config
     unit = method_named(method).unit
     if unit != "bags":
-        n = len(np.unique(train.index)) if unit == "rows" else train.n_instances
+        n = len(train.distinct()) if unit == "rows" else train.n_instances
         return config.epochs * (len(even_cuts(n, config.batch_size)) - 1)
     sizes, options = train.sizes, (config.batch_size, config.bags_per_step)
     if sizes.min() == sizes.max():
