@@ -27,7 +27,8 @@ from apportion.config import TrainConfig
 from apportion.engine.batches import Batch, place
 from apportion.engine.generators import reseed
 from apportion.labels.assign import assign
-from apportion.labels.leader import Leader, plain_unlikelihood, regret, unlikelihood
+from apportion.labels.leader import Leader
+from apportion.labels.unlikelihood import plain_unlikelihood, regret, unlikelihood
 from apportion.methods.pi_model import PiModel, ramp
 from apportion.methods.proportion_loss import ProportionLoss
 from apportion.methods.pseudo_labels import FPL

@@ -1,15 +1,8 @@
 r"""Labels by Follow the Perturbed Leader: Algorithm 1, lines 6–10, for any learner.
 
 After every epoch t the learner says how confident it is of each class of each instance, and so how
-unlikely each label is (Eq. 2),
-
-.. math::
-    L_{jc}[t] = \begin{cases}
-        1 - \mathrm{conf}(x_j, c) & \text{if } c \text{ was } x_j\text{'s label in epoch } t \\
-        \max_b \mathrm{conf}(x_j, b) - \mathrm{conf}(x_j, c) & \text{otherwise,}
-    \end{cases}
-
-and each bag's next labels are those of least *perturbed* total that meet its counts (Eqs. 5–6),
+unlikely each label is, :math:`L_{jc}[t]` (Eq. 2: `apportion.labels.unlikelihood`); and each bag's
+next labels are those of least *perturbed* total that meet its counts (Eqs. 5–6),
 
 .. math:: Y[t + 1] = \arg\min_{Y} \sum_j \Big( \sum_{\tau \le t} L_j[\tau] + \eta Z_j \Big)_{Y_j},
           \qquad Z_{jc} \sim N(0, 1) \text{ anew in every epoch.}
@@ -20,18 +13,12 @@ all c; ``eta=0`` is the paper's Greedy; ``eta=0, memory=0`` is its Naive, which 
 
 .. math:: S[t] = \frac{\max(m t - 1, 0)}{\max(m t - m, 1)}\, S[t - 1] + L[t],
 
-which is the paper's sum at m = 1. Labels that depend on a few epochs follow the
-learner soon while it learns fast; later they must not, or what it learns from them drifts away
-with them. ``unlikelihood="log"`` is :math:`-\log \mathrm{conf}(x_j, c)`, at most 12, so that a sum
-is one of independent evidence: for learners whose first labels are good. Then ``joint=True`` lets
-the counts of all bags that a row stands in tell of its class: what decides in each of them is the
-mean of the logarithms over epochs, raked to the counts of all bags (`apportion.labels.raking`).
-
-The *regret* (Eqs. 3–4) of the labels played in epochs 1 to t is what they cost above the best fixed
-labels in hindsight, which are one more assignment, of the summed unlikelihoods:
-
-.. math:: R_t = \sum_{\tau \le t} \sum_j L_{j Y_j[\tau]}[\tau]
-          - \min_Y \sum_{\tau \le t} \sum_j L_{j Y_j}[\tau].
+which is the paper's sum at m = 1. Labels that depend on a few epochs follow the learner soon while
+it learns fast; later they must not, or what it learns from them drifts away with them.
+``unlikelihood="log"`` is :math:`-\log \mathrm{conf}(x_j, c)`: for learners whose first labels are
+good. Then ``joint=True`` lets the counts of all bags that a row stands in tell of its class: what
+decides in each of them is the mean of the logarithms over epochs, raked to the counts of all bags
+(`apportion.labels.raking`).
 
 The state is one matrix (N, C) of float32, the labels and 2 C prices per bag. A decision costs a few
 passes over that matrix and one more matrix of its size; threads share both.
@@ -59,7 +46,16 @@ from apportion.errors import ConfigError, DataError, RunError, must_be
 from apportion.labels.assign import Assignment, assign, compile_ahead, likeliest_labels
 from apportion.labels.linear import LINEAR_FITS
 from apportion.labels.raking import Raking
-from apportion.labels.start import DEAREST, checked_labels, first_labels, linear_confidence
+from apportion.labels.start import checked_labels, first_labels, linear_confidence
+from apportion.labels.unlikelihood import (
+    GREATEST,
+    LARGEST,
+    UNLIKELIHOODS,
+    Unlikelihood,
+    log_unlikelihood,
+    places,
+    regret,
+)
 from apportion.metrics import accuracy
 from apportion.randomness import Purpose, generator
 from apportion.threads import available_cores
@@ -67,75 +63,17 @@ from apportion.threads import available_cores
 __all__ = [
     "Decided",
     "Leader",
-    "Regret",
     "check_settings",
     "perturbation",
-    "plain_unlikelihood",
-    "regret",
-    "unlikelihood",
 ]
 
 BLOCK = 16_384  # instances whose perturbation is drawn at a time; it defines the numbers
 WORTH_A_THREAD = 100_000  # numbers; with fewer, starting threads takes longer than computing
 PIECE = 131_072  # numbers that a thread computes at a time: they stay in its cache
-LARGEST = 1.001  # that a probability may be, for the rounding of narrow floats
-SHORT = 32  # classes; over so few numbers per row numpy reduces column by column faster
 
 Floats = NDArray[Any]
 Ints = NDArray[np.int64]
-Unlikelihood = Literal["relative", "plain", "log"]
 First = Literal["random", "decide", "linear", "mean-map", "ridge"] | ArrayLike | Callable[..., Any]
-
-
-# -------------------------------------------------------------------------------------- equations
-
-
-def unlikelihood(confidence: Floats, labels: Ints) -> Floats:
-    """Compute Eq. 2: how unlikely each class is as the label of each instance, in [0, 1].
-
-    Examples
-    --------
-    >>> unlikelihood(np.array([[0.7, 0.2, 0.1]]), np.array([1])).round(6)
-    array([[0. , 0.8, 0.6]])
-    """
-    cost: Floats = np.subtract(_row_maxima(confidence)[:, None], confidence, order="C")
-    own = _places(labels, cost)
-    cost.reshape(-1)[own] = 1 - confidence.take(own)
-    return cost
-
-
-def plain_unlikelihood(confidence: Floats, labels: Ints) -> Floats:  # noqa: ARG001
-    """Compute Eq. 8: the plain form, whatever the labels are.
-
-    Examples
-    --------
-    >>> plain_unlikelihood(np.array([[0.7, 0.2, 0.1]]), np.array([1])).round(6)
-    array([[0.3, 0.8, 0.9]])
-    """
-    cost: Floats = 1 - confidence
-    return cost
-
-
-def log_unlikelihood(confidence: Floats, labels: Ints | None = None) -> Floats:  # noqa: ARG001
-    """Compute −log conf of each class, at most 12, whatever the labels are.
-
-    Examples
-    --------
-    >>> log_unlikelihood(np.array([[1.0, 0.5, 0.0]]), np.array([1])).round(6)
-    array([[ 0.      ,  0.693147, 12.      ]])
-    """
-    cost: Floats = np.maximum(confidence, np.exp(-DEAREST).astype(confidence.dtype))
-    np.log(cost, out=cost)
-    np.negative(cost, out=cost)
-    return np.maximum(cost, 0, out=cost)  # confidences may be rounded to above 1
-
-
-UNLIKELIHOODS = {
-    "relative": unlikelihood,
-    "plain": plain_unlikelihood,
-    "log": log_unlikelihood,
-}
-GREATEST = {"relative": LARGEST, "plain": LARGEST, "log": DEAREST}  # that one of them may be
 
 
 def share_left(memory: float, epoch: float) -> float:
@@ -153,20 +91,6 @@ def share_left(memory: float, epoch: float) -> float:
     return max(0.0, memory * epoch - 1) / max(1.0, memory * (epoch - 1)) if memory else 0.0
 
 
-def _places(labels: Ints, matrix: Floats) -> Ints:
-    """Return the place of each row's label in a flat (n, C) matrix: faster than two indices."""
-    return np.arange(0, matrix.size, matrix.shape[1]) + labels
-
-
-def _row_maxima(values: Floats) -> Floats:
-    if values.shape[1] > SHORT:
-        return np.asarray(values.max(axis=1))
-    best = values[:, 0].copy()
-    for column in values.T[1:]:
-        np.maximum(best, column, out=best)
-    return best
-
-
 def perturbation(seed: int, epoch: int, first: int, last: int, n_classes: int) -> Floats:
     """Draw Z for the instances at positions first to last - 1, all of one block.
 
@@ -176,46 +100,6 @@ def perturbation(seed: int, epoch: int, first: int, last: int, n_classes: int) -
     numbers = generator(seed, Purpose.PERTURBATION, epoch, block=block)
     drawn = numbers.standard_normal((start + last - first, n_classes), dtype=np.float32)
     return drawn[start:]
-
-
-class Regret(NamedTuple):
-    """The regret per instance and epoch, and the prices of the best labels in hindsight."""
-
-    value: float
-    prices: NDArray[np.float64]
-
-
-def regret(
-    played: float,
-    total: Floats,
-    counts: Ints,
-    offsets: Ints,
-    *,
-    epochs: float,
-    prices: NDArray[np.float64] | None = None,
-    threads: int | None = None,
-) -> Regret:
-    """Compute the regret of played labels over some epochs (Eq. 4), per instance and epoch.
-
-    Parameters
-    ----------
-    played : float
-        What the labels played cost in all, each epoch by that epoch's unlikelihood.
-    total : array of shape (N, C)
-        The unlikelihood of every label of every instance, summed over the epochs.
-    prices : array, optional
-        Those of the epoch before, as a start.
-
-    Examples
-    --------
-    Labels 0, 1 were played twice and cost 0.2 + 0.6; labels 1, 0 would have cost 0.5:
-
-    >>> total = np.array([[0.6, 0.3], [0.2, 0.2]])
-    >>> round(regret(0.8, total, np.array([[1, 1]]), np.array([0, 2]), epochs=2).value, 6)
-    0.075
-    """
-    best = assign(total, counts, offsets, prices=prices, threads=threads)
-    return Regret((played - float(best.objective.sum())) / (len(total) * epochs), best.prices)
 
 
 # -------------------------------------------------------------------------------------- the leader
@@ -334,7 +218,7 @@ class Leader:
         self.total = np.zeros((bags.n_instances, bags.n_classes), np.float32)  # Σ L[1..t], and
         if self.first_weight:  # that before
             if sure is None:
-                self.total.reshape(-1)[_places(self.labels, self.total)] = 1
+                self.total.reshape(-1)[places(self.labels, self.total)] = 1
             self.total[:] = self.unlikelihood(self.total if sure is None else sure, self.labels)
             self.total *= np.float32(self.first_weight)
         self.remembered = None  # what decides, unless it is the total or the last epoch
@@ -447,7 +331,7 @@ class Leader:
                 remembered *= np.float32(left)
                 remembered += latest
                 perturbed[rows] = remembered
-            return float(latest.take(_places(labels, latest)).sum(dtype=np.float64))
+            return float(latest.take(places(labels, latest)).sum(dtype=np.float64))
 
         def perturb(start: int, stop: int) -> None:  # line 8
             z = perturbation(self.seed, self.epoch, begin + start, begin + stop, n_classes)

@@ -32,7 +32,8 @@ from apportion.bags.bags import Bags
 from apportion.engine.batches import Batch, Unit
 from apportion.engine.distributed import ALONE, Ranks
 from apportion.errors import ConfigError, must_be
-from apportion.labels.leader import First, Leader, Unlikelihood, check_settings
+from apportion.labels.leader import First, Leader, check_settings
+from apportion.labels.unlikelihood import Unlikelihood
 from apportion.methods.base import Supervision
 from apportion.metrics import accuracy
 
