@@ -65,17 +65,18 @@ def anonymous(pid):
     return next((1024 * int(line.split()[1]) for line in lines if line.startswith("RssAnon")), 0)
 
 
-def rank_of(process, rank):
-    """Return the process of a rank: torchrun has started it with its number."""
+def ranks_of(process, world):
+    """Return the processes of all ranks, which torchrun has started with their numbers, or none."""
+    found: dict[int, int] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
             known = (folder / "environ").read_bytes().split(b"\0")
         except OSError:
             continue
-        if int(parent) == process.pid and f"RANK={rank}".encode() in known:
-            return int(folder.name)
-    raise AssertionError(rank)
+        if int(parent) == process.pid:
+            found |= {r: int(folder.name) for r in range(world) if f"RANK={r}".encode() in known}
+    return [found[rank] for rank in range(world)] if len(found) == world else []
 
 
 def alone(folder, *arguments):
@@ -92,7 +93,7 @@ def killed_after(process, records, run):
     until = time.monotonic() + 60
     while len(run.records()) < records and time.monotonic() < until:
         time.sleep(0.02)
-    os.kill(rank_of(process, 1), signal.SIGKILL)
+    os.kill(ranks_of(process, 2)[1], signal.SIGKILL)
     killed = time.monotonic()
     code, _, err = ended(process)
     assert code != 0
@@ -164,7 +165,7 @@ def test_processes_map_the_same_files_which_have_no_name_any_more(parquet):
     process = started(parquet, 2, *OF_PARQUET, "--epochs", "1000", "--out", "run")
     until(lambda: len(Run(parquet / "run").records()) > 1)
     assert not stores(parquet)
-    pids = [rank_of(process, rank) for rank in (0, 1)]
+    pids = ranks_of(process, 2)
     maps = [Path(f"/proc/{pid}/maps").read_text().splitlines() for pid in pids]
     for name in ("rows/numbers.npy", "rows/codes.npy", "train.index.npy"):
         lines = [[line.split() for line in own if f"{name} (deleted)" in line] for own in maps]
@@ -177,15 +178,14 @@ def test_processes_map_the_same_files_which_have_no_name_any_more(parquet):
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds processes in /proc")
 @pytest.mark.parametrize("rank", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_nothing_is_left_if_a_process_is_killed_while_the_first_reads(parquet, rank):
-    process = started(parquet, 2, *OF_PARQUET, "--epochs", "1", "--out", "run")
+    process = started(parquet, 2, *OF_PARQUET, "--epochs", "1000", "--out", "run")
+    ranks = until(lambda: ranks_of(process, 2))
     until(lambda: stores(parquet))
-    reads = rank_of(process, 0)
-    os.kill(reads, signal.SIGSTOP)
-    ((store),) = stores(parquet)
-    assert not (store / "about.json").exists()
-    os.kill(rank_of(process, rank), signal.SIGKILL)
+    os.kill(ranks[0], signal.SIGSTOP)
+    assert stores(parquet)
+    os.kill(ranks[rank], signal.SIGKILL)
     if rank:
-        os.kill(reads, signal.SIGCONT)
+        os.kill(ranks[0], signal.SIGCONT)
     code, _, err = ended(process)
     assert code != 0
     (message,) = messages(err)
@@ -221,7 +221,7 @@ def test_a_process_has_in_memory_only_what_it_needs_of_many_rows(tmp_path):
     options = ["--counts", "--epochs", "1", "--batch-size", "8192", "--device", "cpu"]
     process = started(tmp_path, 2, *OF_PARQUET, *options, "--out", "run")
     until(lambda: stores(tmp_path))  # both have started
-    pids = [rank_of(process, rank) for rank in (0, 1)]
+    pids = ranks_of(process, 2)
     most = dict.fromkeys(pids, 0)
     while process.poll() is None:
         for pid in pids:
