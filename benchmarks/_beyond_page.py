@@ -15,7 +15,7 @@ TITLES = {"cifar10": "CIFAR-10", "svhn": "SVHN"}
 PAPER = {"fpl": "the paper's method, as published", "proportion-loss": "its proportion loss"}
 SAID = {
     "frozen": "linear layer on frozen features",
-    "strong": "`strong`",
+    "strong": "`strong`, selected epoch",
     "true-labels": "true labels, same pre-training and preset (the limit)",
     "proportion-loss": "`proportion-loss`, same pre-training and preset",
     "count-likelihood": "`count-likelihood`, same pre-training and preset",
@@ -25,7 +25,7 @@ SAID = {
     "no-mixup": "`strong` without mixup",
     "no-pretraining": "`strong` without pre-training",
 }
-DRAWN = ("frozen", "strong")
+DRAWN = {"frozen": "linear layer on frozen features", "strong": "strong"}
 
 
 def render(lines: list[dict]) -> str:
@@ -57,10 +57,13 @@ def _table(dataset: str, lines: list[dict]) -> str:
     ]
     for variant, said in SAID.items():
         if ours := [line for line in own if line["variant"] == variant]:
-            values = (_of_size(ours, size) for size in sizes)
+            values = [_of_size(ours, size) for size in sizes]
             beside = max(1 if variant == "frozen" else line["together"] for line in ours)
             seconds = f"{median(line['seconds'] for line in ours):.0f} ({beside})"
             rows.append([said, *map(_mean, values), seconds])
+            if variant == "strong":
+                ends = (_of_size(ours, size, "last") for size in sizes)
+                rows.append(["`strong`, last epoch", *map(_mean, ends), ""])
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
@@ -78,11 +81,11 @@ def draw(lines: list[dict]) -> str:
             for color, (method, said) in zip(("C7", "C1"), PAPER.items(), strict=True):
                 theirs = _published(dataset)[method]
                 axes.plot([*theirs], [*theirs.values()], "--", color=color, label=said)
-            for color, variant in zip(("C9", "C0"), DRAWN, strict=True):
+            for color, (variant, said) in zip(("C9", "C0"), DRAWN.items(), strict=True):
                 ours = [line for line in own if line["variant"] == variant]
                 sizes = sorted({line["bag_size"] for line in ours})
                 points = [mean(_of_size(ours, size)) for size in sizes]
-                axes.plot(sizes, points, "o-", color=color, label=SAID[variant].replace("`", ""))
+                axes.plot(sizes, points, "o-", color=color, label=said)
             if limit := [line["selected"] for line in own if line["variant"] == "true-labels"]:
                 axes.axhline(mean(limit), color="C2", linestyle=":", label="true labels")
             axes.set_xscale("log")
@@ -100,8 +103,8 @@ def _of(lines: list[dict], dataset: str) -> list[dict]:
     return [line for line in lines if line["dataset"] == dataset]
 
 
-def _of_size(lines: list[dict], size: int) -> list[float]:
-    return [line["selected"] for line in lines if line["bag_size"] == size]
+def _of_size(lines: list[dict], size: int, epoch: str = "selected") -> list[float]:
+    return [line[epoch] for line in lines if line["bag_size"] == size]
 
 
 def _published(dataset: str) -> dict[str, dict[int, float]]:

@@ -130,9 +130,9 @@ class TrainConfig:
         and are what is kept.
     select : "least" or "last"
         Which epoch is selected, if there are validation bags: that of the least validation error;
-        or the last one, unless its error is larger than the least beyond chance (by two standard
-        errors of the difference per bag, and by how much the least of so many noisy errors is so
-        by luck). Where the learning rate falls to 0 that is steadier.
+        or the last one, unless its error is larger than the least beyond chance: by more than two
+        standard errors of the difference per bag, and than the least lies below the epochs around
+        it; or by half. Where the learning rate falls to 0 that is steadier.
     patience : int, optional
         Stop when the validation error has not improved for this many epochs.
     augment : tuple of str

@@ -855,14 +855,22 @@ def test_joint_decisions_begin_at_the_prices_of_the_one_before(monkeypatch):
     assert np.ptp(began[1]) > 0
 
 
-def test_a_state_does_not_depend_on_whether_decisions_are_joint():
-    """Runs of before go on jointly: what is remembered is the same."""
-    apart, joint = joint_leader(joint=False), joint_leader()
-    apart.decide(learnt(SHARED, 1))
-    joint.load(apart.state())
-    assert joint.labels.tolist() == apart.labels.tolist()
-    joint.decide(learnt(SHARED, 2))
-    assert counts_of(joint.labels, SHARED) == SHARED.counts.tolist()
+def test_how_exact_counts_are_is_a_part_of_the_state_of_joint_leaders():
+    leader, again, apart = joint_leader(), joint_leader(), joint_leader(joint=False)
+    assert leader.state()["count_error"] == 0  # as long as it is unknown
+    again.load(leader.state())
+    assert again.raking is not None
+    assert again.raking.error is None
+    leader.decide(learnt(SHARED, 1))
+    state = leader.state()
+    assert state["count_error"] > 0
+    again.load(state | {"count_error": np.array(7.0)})
+    again.decide(learnt(SHARED, 2))
+    assert again.state()["count_error"] == 7
+    with pytest.raises(RunError, match="count_error"):
+        again.load(state | {"count_error": np.array(-1.0)})
+    with pytest.raises(RunError, match="count_error"):
+        apart.load(state)
 
 
 @pytest.mark.parametrize("memory", [0, 0.3, 1])

@@ -142,7 +142,7 @@ def test_raked_confidences_are_those_of_proportional_fitting(seed):
     assert np.abs(found - wanted).mean() < 0.015
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "ROUNDS", 1000)
-        patch.setattr(module, "RIDGE", 1e-6)
+        patch.setattr(module, "ROUNDING", 1e-6)
         found = shares_of(Raking(bags).logits(logits))
     assert np.abs(found - wanted).max() < 1e-3
 
@@ -155,7 +155,7 @@ def test_the_ridge_is_that_of_the_dual(seed, ridge, monkeypatch):
     counts = bags.counts.clip(1, bags.sizes[:, None] - 1)  # of both classes in every bag
     bags = of_members([bags.rows(i) for i in range(5)], counts)
     logits = logits_of(bags, seed)
-    monkeypatch.setattr(module, "RIDGE", ridge)
+    monkeypatch.setattr(module, "ROUNDING", ridge)
     wanted = priced(logits, bags, ridge)
     np.testing.assert_allclose(shares_of(Raking(bags).logits(logits)), wanted, atol=0.02)
     monkeypatch.setattr(module, "ROUNDS", 1000)
@@ -430,3 +430,67 @@ def test_labels_are_right_more_often_than_those_decided_bag_by_bag_and_voted(see
     joint = (voted(-raking.logits(logits)[raking.place], bags, raking.place) == truth).mean()
     assert (logits.argmax(axis=1) == truth).mean() + 0.05 < apart
     assert joint > apart + 0.12
+
+
+# ------------------------------------------------------------------------------- errors of counts
+
+
+def sampled(seed: int, n_sampled: int | None) -> tuple[Bags, Any]:
+    """100 bags of 100 of 1,000 rows, whose proportions are those of so many of their members."""
+    rng = np.random.default_rng(seed)
+    truth = rng.integers(2, size=1000)
+    logits = 1.5 * (1.5 * np.eye(2)[truth] + rng.normal(size=(1000, 2)))
+    shares = rng.random((100, 2))
+    members = []
+    for share in shares:
+        p = share[truth] / np.bincount(truth)[truth]
+        members.append(rng.choice(1000, 100, replace=False, p=p / p.sum()))
+    known = [rng.choice(m, n_sampled or 100, replace=False) for m in members]
+    counts = np.array([np.bincount(truth[m], minlength=2) for m in known])
+    proportions = counts / counts.sum(axis=1, keepdims=True)
+    bags = Bags.from_members(None, members, proportions, truth=truth, classes=range(2))
+    return bags, logits
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_counts_that_are_exact_are_taken_so(seed):
+    bags, logits = sampled(seed, None)
+    raking = Raking(bags)
+    assert raking.error is None
+    raking.logits(logits[raking.rows])
+    assert raking.error == module.ROUNDING
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_counts_that_are_estimates_are_trusted_as_far_as_other_bags_bear_them_out(seed):
+    bags, logits = sampled(seed, 20)
+    right = []
+    for error in (None, module.ROUNDING):
+        raking = Raking(bags)
+        raking.error = error
+        truth = np.empty(len(raking.rows), np.int64)
+        truth[raking.place] = np.asarray(bags.truth)
+        right.append((raking.logits(logits[raking.rows]).argmax(axis=1) == truth).mean())
+        assert raking.error is not None
+        assert raking.error >= (module.ROUNDING if error else 1)
+    alone = (logits[raking.rows].argmax(axis=1) == truth).mean()
+    assert right[0] > right[1] + 0.01
+    assert right[0] > alone - 0.01
+
+
+def test_few_bags_are_taken_for_exact():
+    bags, logits = sampled(0, 5)
+    few = bags[:9]
+    raking = Raking(few)
+    raking.logits(logits[raking.rows])
+    assert raking.error == module.ROUNDING
+
+
+def test_a_class_that_an_estimate_says_a_bag_has_none_of_is_not_ruled_out():
+    bags, logits = sampled(0, 20)
+    raking = Raking(bags)
+    raking.error = 10.0
+    lowest = raking.logits(logits[raking.rows]).min()
+    raking.error = module.ROUNDING
+    assert lowest > -40
+    assert raking.logits(logits[raking.rows]).min() < lowest

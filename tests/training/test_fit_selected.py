@@ -103,7 +103,7 @@ def test_the_last_epoch_is_selected_unless_it_is_worse_beyond_chance(
     assert ("not worse beyond chance" in told) == (select == "last" and chosen == 3)
 
 
-@pytest.mark.parametrize(("last", "chosen"), [(0.58, 16), (0.9, 8)])
+@pytest.mark.parametrize(("last", "chosen"), [(0.56, 16), (0.9, 8)])
 def test_the_least_of_many_noisy_epochs_may_be_so_by_luck(last, chosen):
     around = (
         0.56,

@@ -147,7 +147,8 @@ class Leader:
         not sure of yet, and so the first decision gives up labels that were good.
     joint : bool
         Whether labels of rows that stand in several bags follow from the counts of all of these.
-        It takes ``unlikelihood="log"``, and changes nothing where each row stands in one bag. The
+        It takes ``unlikelihood="log"``, and changes nothing where each row stands in one bag. How
+        far counts are to be trusted follows from the first confidences. The
         perturbation of a row is then the mean of that of its instances; and there are no shards.
     seed : int
         The first labels and the perturbation follow from it.
@@ -366,6 +367,8 @@ class Leader:
         }
         if self.remembered is not None:
             state["remembered"] = self.remembered
+        if self.raking is not None:
+            state["count_error"] = np.array(self.raking.error or 0.0)  # 0 as long as it is unknown
         if self.prices is not None and self.best_prices is not None:
             state |= {"prices": self.prices, "best_prices": self.best_prices}
         return state
@@ -385,7 +388,7 @@ class Leader:
         remedy = "Go on with the bags that it was saved with, or start again elsewhere."
         for name, like in wanted.items():
             value = state.get(name)
-            least = 0 if name in ("eta", "decisions") else -np.inf
+            least = 0 if name in ("eta", "decisions", "count_error") else -np.inf
             if (
                 value is None
                 or (value.shape, value.dtype) != (like.shape, like.dtype)
@@ -416,6 +419,8 @@ class Leader:
             self.remembered[:] = state["remembered"]
         self.played, self.eta = float(state["played"]), float(state["eta"])
         self.decisions = int(state["decisions"])
+        if self.raking is not None:
+            self.raking.error = float(state["count_error"]) or None
         self.prices = state["prices"].copy() if self.decisions else None
         self.best_prices = state["best_prices"].copy() if self.decisions else None
 

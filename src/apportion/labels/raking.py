@@ -17,8 +17,11 @@ The prices :math:`u` minimise the convex dual
 .. math:: \sum_r \log \sum_c p_{rc} e^{\sum_{i \ni r} u_{ic}} - \sum_{ic} K_{ic} u_{ic}
           + \frac{\lambda}{2} \sum_{ic} u_{ic}^2,
 
-where λ, the variance of the error of a count, keeps them finite if the counts of several bags
-contradict each other, as rounded ones do. Otherwise counts are taken at their word.
+where λ is the variance of the error of a count: 1/12 if it was rounded and is exact otherwise. Of
+counts that are estimates, or noisy on purpose, it is larger, and nobody may have said so; the many
+bags of a row would then add up what is wrong in each. So λ is the one by which half of the bags
+tells best what the other half holds (`Raking.learn_error`), out of 1/12, 1, 10, and so on.
+
 Ten rounds of L-BFGS bring sums near enough to the counts; `assign` then meets them exactly.
 A round is a pass over the (M, C) numbers of all rows, and two over the N instances.
 
@@ -40,8 +43,9 @@ from apportion.bags.bags import Bags
 __all__ = ["Raking"]
 
 ROUNDS = 10  # of L-BFGS
-RIDGE = 1 / 12  # λ: the variance of what rounding adds to a count
+ROUNDING = 1 / 12  # λ of exact counts: the variance of what rounding adds
 LEAST = -25.0  # logit, below the greatest of a row: what is surer decides no more
+FEWEST = 10  # bags that tell how exact counts are
 NEVER = -50.0  # price of a class that a bag has none of: finite, as another bag may insist on it
 
 Floats = NDArray[Any]
@@ -57,6 +61,8 @@ class Raking:
         The distinct rows, as in `Bags.index`.
     place : array of shape (N,)
         Which of them each instance is.
+    error : float or None
+        The variance of the error of a count, once it is known.
 
     Examples
     --------
@@ -71,20 +77,14 @@ class Raking:
 
     def __init__(self, bags: Bags) -> None:
         self.rows, self.place = np.unique(bags.index, return_inverse=True)
-        self.counts = bags.counts.astype(np.float64)
-        shape = bags.n_bags, len(self.rows)
-        ones = np.ones(len(self.place))
-        self._sums: Any = sparse.csr_array(
-            (ones, self.place.copy(), bags.offsets.copy()), shape=shape
-        )
-        self._sums.sum_duplicates()  # a bag may hold a row twice; it sorts in place
-        self._spread: Any = self._sums.T.tocsr()
+        self.error: float | None = None
+        ones, shape = np.ones(len(self.place)), (bags.n_bags, len(self.rows))
+        sums: Any = sparse.csr_array((ones, self.place.copy(), bags.offsets.copy()), shape=shape)
+        sums.sum_duplicates()  # a bag may hold a row twice; it sorts in place
+        self._known = _Known(sums, bags.counts.astype(np.float64))
         shares = 1 / np.bincount(self.place)[self.place]
         of_rows = self.place, np.arange(len(self.place))
         self._average: Any = sparse.csr_array((shares, of_rows))
-        bags_of_row = np.bincount(self.place)[:, None].astype(np.float64)
-        self._others = np.maximum(2.0, (self._sums @ bags_of_row) / bags.sizes[:, None])
-        self._barred = NEVER * (self._spread @ (bags.counts == 0).astype(np.float64))
 
     @staticmethod
     def concerns(bags: Bags) -> bool:
@@ -102,13 +102,67 @@ class Raking:
         Parameters
         ----------
         logits : array of shape (M, C)
-            Log-confidences, up to a constant per row.
+            Log-confidences, up to a constant per row. The first ones tell how exact the counts are.
         """
-        start = logits - logits.max(axis=1, keepdims=True)
-        start = np.maximum(start, LEAST) + self._barred
+        logits = np.maximum(logits - logits.max(axis=1, keepdims=True), LEAST)
+        if self.error is None:
+            self.error = self.learn_error(logits)
+        return self._known.raked(logits, self.error)
+
+    def learn_error(self, logits: Floats) -> float:
+        """Estimate the variance of the error of a count.
+
+        It is the first λ for which a tenfold one brings the counts of each half of the bags, as
+        raking by the other half expects them, no nearer to those that are given, beyond chance. Of
+        fewer than ten bags nothing can be said, and they are taken for exact.
+        """
+        error = ROUNDING
+        if len(self._known.counts) < FEWEST:
+            return error
+        halves = [self._known.some(slice(half, None, 2)) for half in (0, 1)]
+
+        def missed(error: float) -> Floats:
+            found = []
+            for half, other in (halves, halves[::-1]):
+                q = np.exp(half.raked(logits, error))
+                q /= q.sum(axis=1, keepdims=True)
+                found.append((other.sums @ q - other.counts) ** 2 / other.sizes)
+            each: Floats = np.concatenate(found).sum(axis=1)
+            return each
+
+        before, most = missed(error), float((self._known.sizes**2).max())
+        while error < most:
+            larger = 1.0 if error == ROUNDING else 10 * error
+            after = missed(larger)
+            gain = before - after
+            if gain.mean() <= 2 * gain.std() / len(gain) ** 0.5:
+                break
+            error, before = larger, after
+        return error
+
+
+class _Known:
+    """What is known of some bags: which rows they hold, and their counts."""
+
+    def __init__(self, sums: Any, counts: Floats) -> None:
+        self.sums, self.counts = sums, counts
+        self.spread = sums.T.tocsr()
+        self.sizes: Floats = counts.sum(axis=1, keepdims=True)
+        bags_of_row = self.spread.sum(axis=1)[:, None]
+        self.share = 1 / np.maximum(2.0, sums @ bags_of_row / self.sizes)
+
+    def some(self, bags: slice) -> _Known:
+        """Return what is known of some of them."""
+        return _Known(self.sums[bags], self.counts[bags])
+
+    def raked(self, logits: Floats, error: float) -> Floats:
+        """Return raked logits: the greatest of each row is 0."""
+        start = logits
+        if error <= ROUNDING:  # a count of 0 is no estimate
+            start = logits + NEVER * (self.spread @ (self.counts == 0).astype(np.float64))
 
         def soft(prices: Floats) -> tuple[Floats, float]:
-            q = start + self._spread @ prices
+            q = start + self.spread @ prices
             highest = q.max(axis=1, keepdims=True)
             q -= highest
             np.exp(q, out=q)
@@ -118,19 +172,19 @@ class Raking:
 
         # In these units bags of all sizes are alike: prices times the root of their curvature.
         q, _ = soft(np.zeros_like(self.counts))
-        expected = self._sums @ q
-        unit = 1 / np.sqrt(RIDGE + self._sums @ (q - q * q))
+        expected = self.sums @ q
+        unit = 1 / np.sqrt(error + self.sums @ (q - q * q))
 
         def dual(flat: Floats) -> tuple[float, Floats]:
             prices = unit * flat.reshape(unit.shape)
             q, value = soft(prices)
-            value += RIDGE / 2 * float((prices**2).sum()) - float((self.counts * prices).sum())
-            return value, (unit * (self._sums @ q - self.counts + RIDGE * prices)).ravel()
+            value += error / 2 * float((prices**2).sum()) - float((self.counts * prices).sum())
+            return value, (unit * (self.sums @ q - self.counts + error * prices)).ravel()
 
-        first: Any = np.log((self.counts + 0.5) / (expected + 0.5)) / self._others / unit
+        # A share of what a bag alone would do, as each of a row's bags does it, and the ridge less.
+        first: Any = self.share * np.log((self.counts + 0.5) / (expected + 0.5)) / unit
         options: Any = {"maxiter": ROUNDS}
         found = minimize(dual, first.ravel(), jac=True, method="L-BFGS-B", options=options)
-        prices = unit * found.x.reshape(unit.shape)
-        raked: Floats = start + self._spread @ prices
+        raked: Floats = start + self.spread @ (unit * found.x.reshape(unit.shape))
         raked -= raked.max(axis=1, keepdims=True)
         return raked

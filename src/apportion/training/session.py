@@ -48,6 +48,7 @@ log = logging.getLogger("apportion")
 Weights = dict[str, Tensor]
 
 HELD_OUT = {"valid": "validation", "test": "test"}  # in the log, and in errors
+MOST_WORSE = 0.5  # of the least validation error, by which the last one may be larger
 WORTH_COMPILING = 50_000  # steps that together save the time of compiling
 
 
@@ -351,9 +352,11 @@ class Session:
                 self.kept.load_state_dict(weights)
                 predicted = self.ranks.gathered(own.bag_means(self._confidence(own)))
                 errors.append(total_variation(instances.proportions, predicted))
-            worse = errors[0] - errors[1]
+            worse, least = errors[0] - errors[1], float(errors[1].mean())
             chance = worse.std() / len(worse) ** 0.5 if len(worse) > 1 else 0.0
-            return bool(worse.mean() - luck_of_least(self.history["valid_error"]) <= 2 * chance)
+            luck = luck_of_least(self.history["valid_error"])
+            # A few bags leave much to chance, but they do not excuse a collapse.
+            return bool(worse.mean() <= min(max(2 * chance, luck), MOST_WORSE * least))
         return False
 
     def evaluations(self) -> dict[str, Evaluation]:
