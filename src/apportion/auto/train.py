@@ -95,54 +95,61 @@ def train_table(
     judged = {name: bags for name, bags in sets.items() if bags is not None}
     bags = train.without_truth()
     members, folds = members_of(bags, method), folds_of(bags, seed)
-    planned = threads_for(bags, per_step(bags))
+    usual = min(threads_for(bags, per_step(bags)).value, torch.get_num_threads())
     options = {"seed": seed, "device": device, "threads": threads}
-    with (
-        together(device) as ranks,
-        Archive(run, judged, method, options, members=members, ranks=ranks).opened() as archive,
-        own_threads(
-            ranks.told(threads or archive.threads or min(planned.value, torch.get_num_threads()))
-        ),
-        own_stream(device_for(device)),
-        progress_bars([len(members)], progress if ranks.leads else False, "net") as (show,),
-    ):
+    told = {
+        "method": method,
+        "configuration": options,
+        "run folder": None if run is None else str(getattr(run, "folder", run)),
+        "functions": [] if on_net is None else ["on_net"],
+    }
+    with together(device) as ranks:
         if ranks.are_several:
-            check_alike(ranks, sets.values(), {"method": method, "configuration": options})
-        nets, records = archive.resume()
-        if not nets:
-            warn_of_bags(bags)
-        learned: _Learned | None = None
-        while len(nets) < len(members):
-            side_by_side = members[len(nets) :][: ranks.world]
-            own: _Trained | None = None
-            if ranks.rank < len(side_by_side):
-                own = _trained(side_by_side[ranks.rank], bags, folds, method, seed, device)
-            for rank in range(len(side_by_side)):
-                net, record = _handed_over(own, rank, ranks)
-                nets.append(net)
-                record = {"epoch": len(nets), **record}
-                if len(nets) == len(members):
-                    clock = Stopwatch(device_for(device))
-                    with clock("evaluation"):
-                        learned = _assembled(judged, members, nets, folds, device, ranks)
-                    seconds = record.pop("seconds") | clock.seconds
-                    record = ranks.told({**record, **learned.numbers(), "seconds": seconds})
-                records.append(record)
-                archive.save(nets, record)
-                log.info("%s", readable(record, len(members), "net"))
-                show(len(nets), brief(record))
-                if on_net is not None:
-                    ranks.by_first(partial(_call, on_net, record, net))
-        if learned is None:
-            learned = _assembled(judged, members, nets, folds, device, ranks)
-        model, expected, evaluations = learned
-        archive.save_model(
-            model, lambda: with_effects(evaluations, judged, model.predict_proba, seed)
-        )
-        if expected is not None:
-            tell = log.info if expected.learned else log.warning
-            tell("%s: %s.", method, expected)
-    return Learned(model, History(records), expected)
+            check_alike(ranks, sets.values(), told)
+        with (
+            Archive(run, judged, method, options, members=members, ranks=ranks).opened() as archive,
+            own_threads(ranks.told(threads or archive.threads or usual)),
+            own_stream(device_for(device)),
+            progress_bars([len(members)], progress if ranks.leads else False, "net") as (show,),
+        ):
+            nets, records = archive.resume()
+            if not nets:
+                warn_of_bags(bags)
+            learned: _Learned | None = None
+            while len(nets) < len(members):
+                side_by_side = members[len(nets) :][: ranks.world]
+                own: _Trained | None = None
+                with ranks.patient() as wait:
+                    if ranks.rank < len(side_by_side):
+                        own = _trained(side_by_side[ranks.rank], bags, folds, method, seed, device)
+                    wait()
+                for rank in range(len(side_by_side)):
+                    net, record = _handed_over(own, rank, ranks)
+                    nets.append(net)
+                    record = {"epoch": len(nets), **record}
+                    if len(nets) == len(members):
+                        clock = Stopwatch(device_for(device))
+                        with clock("evaluation"):
+                            learned = _assembled(judged, members, nets, folds, device, ranks)
+                        seconds = record.pop("seconds") | clock.seconds
+                        record = ranks.told({**record, **learned.numbers(), "seconds": seconds})
+                    records.append(record)
+                    archive.save(nets, record)
+                    log.info("%s", readable(record, len(members), "net"))
+                    show(len(nets), brief(record))
+                if on_net is not None:  # which may end the training: now that all are saved
+                    for net, record in list(zip(nets, records, strict=True))[-len(side_by_side) :]:
+                        ranks.by_first(partial(_call, on_net, record, net))
+            if learned is None:
+                learned = _assembled(judged, members, nets, folds, device, ranks)
+            model, expected, evaluations = learned
+            archive.save_model(
+                model, lambda: with_effects(evaluations, judged, model.predict_proba, seed)
+            )
+            if expected is not None:
+                tell = log.info if expected.learned else log.warning
+                tell("%s: %s.", method, expected)
+        return Learned(model, History(records), expected)
 
 
 _Trained = tuple[nn.Module, dict[str, Any]]  # a net and its record

@@ -26,7 +26,15 @@ from apportion.errors import ConfigError, RunError, count
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["ALONE", "Ranks", "connected", "is_one_of_many", "speaks_for_all", "together"]
+__all__ = [
+    "ALONE",
+    "Ranks",
+    "connected",
+    "is_first",
+    "is_one_of_many",
+    "speaks_for_all",
+    "together",
+]
 
 OF_TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 LONGEST = timedelta(minutes=30)  # that ranks wait for one that is alive, but says nothing
@@ -199,6 +207,9 @@ class Ranks:
     @contextmanager
     def patient(self) -> Iterator[Callable[[], None]]:
         """Yield a function that waits as `wait` does, but for much longer."""
+        if self.world == 1:
+            yield lambda: None
+            return
         import torch
         import torch.distributed as dist
 
@@ -239,6 +250,11 @@ def is_of_another(error: BaseException) -> bool:
 def is_one_of_many() -> bool:
     """Tell whether torchrun, or what sets the same variables, has started several processes."""
     return all(name in os.environ for name in OF_TORCHRUN) and _number("WORLD_SIZE") > 1
+
+
+def is_first() -> bool:
+    """Tell whether this process is the first of several, or the only one."""
+    return not is_one_of_many() or _number("RANK") == 0
 
 
 def connected() -> Ranks:

@@ -147,16 +147,20 @@ def check_alike(
     ConfigError
         On the ranks whose bags, or what else is said of the training, are not those of the first.
     """
+    sets = list(sets)
     names = ("training bags", "validation bags", "test bags")
     own = {name: fingerprint(bags) for name, bags in zip(names, sets, strict=True)}
     own |= {name: repr(value) for name, value in about.items()}
+    own["sets with known truth"] = repr(
+        [bags is not None and bags.truth is not None for bags in sets]
+    )
     for name, theirs in ranks.told(own).items():
         if own[name] != theirs:
-            are = "are not those" if name.endswith("bags") else "is not that"
+            are = "are not those" if name.endswith("s") else "is not that"
             raise ConfigError(
                 f"the {name} of process {ranks.rank} of {ranks.world} {are} of process 0.",
-                "All processes must read the same data in the same order, and draw with the same "
-                "seeds.",
+                "All processes must read the same data in the same order, draw with the same "
+                "seeds, and pass the same arguments, also those that only the first one uses.",
             )
 
 

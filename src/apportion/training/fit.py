@@ -34,7 +34,7 @@ from apportion.nets.augment import Augment
 from apportion.plan import threads_of_steps
 from apportion.runs.run import Run
 from apportion.training.archive import Archive
-from apportion.training.checks import is_end
+from apportion.training.checks import check_alike, is_end
 from apportion.training.history import History
 from apportion.training.job import Job, OnEpoch
 from apportion.training.optimizer import MakeOptimizer, MakeScheduler
@@ -155,6 +155,8 @@ def train_one(
 
     With several ranks, all of them do this together, and the first alone writes and shows anything.
     """
+    if ranks.are_several:
+        check_alike(ranks, (job.train, job.valid, job.test), job.told())
     config, archive, device = job.config, Archive(job.run, ranks), device_for(job.config.device)
     with (
         archive.opened(),

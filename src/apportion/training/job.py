@@ -12,6 +12,7 @@ from torch import nn
 from apportion.bags.bags import Bags
 from apportion.config import TrainConfig
 from apportion.methods.base import Method
+from apportion.methods.registry import describe, method_named
 from apportion.nets.augment import Augment
 from apportion.runs.run import Run
 from apportion.training.checks import check_functions, check_types
@@ -49,3 +50,15 @@ class Job:
         """Check that everything is what `fit` takes."""
         check_types(self.net, self.config, self.train, self.valid, self.test)
         check_functions(self.optimizer, self.scheduler, self.augment, self.on_epoch)
+
+    def told(self) -> dict[str, Any]:
+        """Return what must be the same in all processes that train together, besides the bags."""
+        weights = self.net.state_dict(keep_vars=True)
+        functions = ("optimizer", "scheduler", "augment", "on_epoch")
+        return {
+            "method": describe(method_named(self.method)),
+            "configuration": self.config,
+            "net": [(name, w.shape, w.dtype, w.requires_grad) for name, w in weights.items()],
+            "functions": [name for name in functions if getattr(self, name) is not None],
+            "run folder": None if self.run is None else str(getattr(self.run, "folder", self.run)),
+        }

@@ -20,7 +20,7 @@ from torch import nn
 
 from apportion.engine.batches import Shelf
 from apportion.engine.device import MOST_RUNS, device_for, own_threads
-from apportion.engine.distributed import together
+from apportion.engine.distributed import is_first, together
 from apportion.errors import ConfigError, must_be
 from apportion.runs.run import Run
 from apportion.training.fit import train_one
@@ -102,9 +102,10 @@ def fit_many(
             traceback.clear_frames(error.__traceback__)  # which hold the job's memory on the GPU
             raise
 
+    epochs = [job.config.epochs for job in jobs]
     with (
         own_threads(None),  # jobs that overlap cannot restore what they found
-        progress_bars([job.config.epochs for job in jobs], progress) as shows,
+        progress_bars(epochs, progress if is_first() else False) as shows,
         ThreadPoolExecutor(at_once if on_gpu else 1, "apportion-job") as pool,
     ):
         try:

@@ -22,14 +22,13 @@ from apportion.engine.statistics import average_statistics
 from apportion.engine.step import Mode, Stepper
 from apportion.errors import RunError
 from apportion.methods.base import Supervision
-from apportion.methods.registry import describe, method_named
+from apportion.methods.registry import method_named
 from apportion.metrics import accuracy, luck_of_least, proportion_error, total_variation
 from apportion.model.model import Model, describe_parts
 from apportion.nets.augment import augmented
 from apportion.nets.build import move_to
 from apportion.runs.evaluation import Evaluation
 from apportion.training.checks import (
-    check_alike,
     check_batch,
     check_input,
     check_shared,
@@ -71,10 +70,7 @@ class Session:
         self.classifies = getattr(self.method, "classifies", True)  # or is it pre-training
         check_input(self.net, config, self.train, self.valid, self.test)
         if ranks.are_several:
-            sets = job.train, job.valid, job.test
-            own = {"method": describe(self.method), "configuration": config}
             check_shared(ranks, self.method, config, classifies=self.classifies)
-            check_alike(ranks, sets, own)
         self.precision = precision_for(config.precision, self.device)
         self.history = History()
         self.selected: Weights = {}  # of the selected epoch
