@@ -137,7 +137,7 @@ class TrainConfig:
         Stop when the validation error has not improved for this many epochs.
     augment : tuple of str
         Augmentations of training batches, in this order: crop, flip, noise, zoom, colour, cutout;
-        with numbers as in zoom:0.5, which docs/training.md lists.
+        with numbers as in zoom:0.5, which docs/training.md lists. strong and views are several.
     seed : int
         Determines everything random, except the initial weights of a net that is passed in.
     device : str

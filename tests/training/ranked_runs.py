@@ -178,7 +178,27 @@ def of_door(name: str) -> Any:
         return f"{type(error).__name__}: {error}"
 
 
+def of_apart(name: str) -> Any:
+    """Pass something to the first process alone, or something else."""
+    leads, bags, net = os.environ.get("RANK", "0") == "0", bags_of(), mlp()
+    valid = bags[:5]
+    given: dict[str, Any] = {}
+    if name == "functions":
+        given["on_epoch"] = (lambda record, net: None) if leads else None
+    elif name == "run folder":
+        given["run"] = Path(sys.argv[1], "run") if leads else None
+    elif name == "net":
+        net = net if leads else nn.Sequential(nn.Linear(C, C))
+    elif not leads:
+        valid = valid.without_truth()
+    try:
+        return str(fit(net, bags, valid, config=TrainConfig(epochs=1), **given))
+    except ApportionError as error:
+        return f"{type(error).__name__}: {error}"
+
+
 KINDS = {
+    "apart": of_apart,
     "door": of_door,
     "method": of_method,
     "augmented": of_augmented,

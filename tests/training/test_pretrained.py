@@ -1,10 +1,14 @@
 """What a net knows before it is trained: where that is found, and what is the same before it."""
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
+import torch
 
 from apportion import FPL, Bags, Job, Run, TrainConfig, build_net
-from apportion.errors import BagError, ConfigError, RunError
+from apportion.errors import BagError, ConfigError, DataError, RunError
 from apportion.methods.registry import METHODS
 from apportion.plan import Choice, Pretraining, make_plan
 from apportion.training.pretrain import pretrain, pretraining_config
@@ -106,3 +110,11 @@ def test_several_processes_are_told_to_pretrain_in_one(quick, monkeypatch):
     bags = images()
     with pytest.raises(ConfigError, match=r"several processes would share.*\n.*--pretrained runs"):
         as_planned(build_net("resnet18", bags), bags)
+
+
+def test_features_of_a_function_that_cannot_be_are_told_before_pretraining(tmp_path):
+    net, config = build_net("resnet18", images()), TrainConfig.preset("strong", device="cpu")
+    strong: Any = METHODS["strong"]
+    method = replace(strong, first=lambda x: torch.zeros(3))
+    with pytest.raises(DataError, match=r"the features of 32 rows are of shape \(3,\)"):
+        pretrain_as_planned(Job(net, images(), method=method, config=config), Pretraining(2, 32))

@@ -98,6 +98,18 @@ def test_a_table_is_read_by_one_process_unless_its_bags_cannot_be_written(tmp_pa
 
 
 @pytest.mark.slow
+def test_what_one_process_alone_is_given_is_an_error_and_no_wait(tmp_path):
+    names = ["functions", "known truths", "run folder", "net"]
+    first, second = together(tmp_path / "two", 2, [f"apart:{name}" for name in names])
+    for name in names:
+        are = "are not those" if name.endswith("s") else "is not that"
+        message = f"ConfigError: the {name} of process 1 of 2 {are} of process 0."
+        assert second[f"apart:{name}"].startswith(message)
+        assert first[f"apart:{name}"].startswith("RunError: another of the 2 processes")
+    assert not (tmp_path / "two" / "run").exists()
+
+
+@pytest.mark.slow
 def test_every_door_trains_together_and_other_bags_are_refused(tmp_path):
     cases = ["door:classifier", "door:many", "door:ended", "shard:bags", "door:others"]
     (alone,) = together(tmp_path / "alone", 1, cases)

@@ -151,9 +151,7 @@ def check_alike(
     names = ("training bags", "validation bags", "test bags")
     own = {name: fingerprint(bags) for name, bags in zip(names, sets, strict=True)}
     own |= {name: repr(value) for name, value in about.items()}
-    own["sets with known truth"] = repr(
-        [bags is not None and bags.truth is not None for bags in sets]
-    )
+    own["known truths"] = repr([bags is not None and bags.truth is not None for bags in sets])
     for name, theirs in ranks.told(own).items():
         if own[name] != theirs:
             are = "are not those" if name.endswith("s") else "is not that"
@@ -162,6 +160,7 @@ def check_alike(
                 "All processes must read the same data in the same order, draw with the same "
                 "seeds, and pass the same arguments, also those that only the first one uses.",
             )
+    ranks.wait()  # none begins where another does not
 
 
 def _remedy(x: Sequence[Tensor], net: nn.Module, error: Exception) -> str:

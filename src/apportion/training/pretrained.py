@@ -50,7 +50,7 @@ log = logging.getLogger("apportion")
 # Options of training that hold for pre-training as well.
 ALIKE = ("seed", "device", "precision", "step_mode", "device_memory_gib", "threads", "workers",
          "checkpoint_every", "instances_per_pass")  # fmt: skip
-LONG = 1_000_000  # rows that a net is shown on the CPU
+LONG = 2_000  # rows that a net is shown on the CPU: some minutes, for images of 32 × 32
 
 
 @dataclass(frozen=True)
@@ -132,8 +132,10 @@ def pretrain_as_planned(
             "Pre-train in one process first, by apportion pretrain, and pass its folder: "
             "LLPClassifier(pretrain='runs/pre'), or apportion train --pretrained runs/pre.",
         )
-    # What training would refuse is told before all this, and not after it.
-    Session(job, device_for(config.device), resumed=True).close()
+    # What training would refuse is told before all this, and not after it; features of the net
+    # itself will be others then.
+    of_caller = callable(getattr(method_named(job.method), "first", None))
+    Session(job, device_for(config.device), resumed=not of_caller).close()
     alike = {name: getattr(config, name) for name in ALIKE}
     settings = pretraining_config(
         plan.rows,
@@ -161,7 +163,11 @@ def pretrain_as_planned(
 def warn_of_time(plan: Pretraining, config: TrainConfig) -> None:
     """Warn of pre-training that takes long on the CPU."""
     if device_for(config.device).type == "cpu" and plan.rows * plan.epochs > LONG:
-        log.warning("Pre-training of %s takes long on the CPU, and a GPU is much faster.", plan)
+        log.warning(
+            "Pre-training of %s takes long on the CPU: a GPU is much faster. Fewer epochs can be "
+            "had apart: apportion pretrain --epochs, and then --pretrained with its folder.",
+            plan,
+        )
 
 
 def file_of(path: str | PathLike[str]) -> Path:
