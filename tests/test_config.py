@@ -49,6 +49,7 @@ WHOLE = "an integer ≥ 1"
         *[("clip_norm", v, "a number above 0, or None") for v in (0, -1, math.nan, math.inf, "1")],
         *[("warmup", v, "a share from 0 to below 1") for v in (-0.1, 1, 1.5, math.nan)],
         *[("schedule", v, "'constant' or 'cosine'") for v in ("Cosine", None, 3)],
+        *[("shuffle", v, "'all' or 'shard'") for v in ("Shard", None, True)],
         *[("precision", v, "'auto', 'float32' or 'bfloat16'") for v in ("float16", None)],
         *[
             ("step_mode", v, "'auto', 'eager', 'captured' or 'compiled'")
@@ -171,6 +172,7 @@ TRIED: dict[str, st.SearchStrategy[Any]] = {
     "warmup": st.floats(0, 0.999),
     "average": st.floats(0, 0.999),
     "select": st.sampled_from(["least", "last"]),
+    "shuffle": st.sampled_from(["all", "shard"]),
     "patience": st.none() | st.integers(1, 100),
     "augment": st.lists(st.sampled_from(["crop", "flip", "noise"])).map(tuple),
     "seed": st.integers(0, 2**63 - 1),
