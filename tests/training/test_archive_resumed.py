@@ -16,10 +16,13 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
+from apportion.bags.bags import Bags
 from apportion.config import TrainConfig
 from apportion.errors import RunError
 from apportion.methods.pseudo_labels import FPL
+from apportion.nets.build import build_net
 from apportion.runs.run import Run
+from apportion.training.fit import fit
 from tests.training.interrupted_runs import (
     CONFIG,
     EPOCHS,
@@ -383,3 +386,37 @@ def test_a_run_says_what_its_defaults_came_to(folder):
     assert said["resolved"]["device"] == "cpu"
     assert said["resolved"]["precision"] == "float32"
     assert TrainConfig.from_toml((folder / "config.toml").read_text()) == CONFIG
+
+
+def test_joint_labels_of_counts_that_are_estimates_go_on_as_if_nothing_had_happened(tmp_path):
+    """How far the counts are trusted was learned from the first confidences, and is saved."""
+    rng = np.random.default_rng(0)
+    truth = rng.integers(2, size=1000)
+    x = (np.eye(2)[truth] + 0.7 * rng.normal(size=(1000, 2))).astype(np.float32)
+    members = []
+    for share in rng.random((100, 2)):
+        p = share[truth] / np.bincount(truth)[truth]
+        members.append(rng.choice(1000, 100, replace=False, p=p / p.sum()))
+    shares = [np.bincount(truth[rng.choice(own, 20)], minlength=2) / 20 for own in members]
+    bags = Bags.from_members(x, members, np.array(shares))
+    sure = np.exp(2 * x[bags.index])
+    sure /= sure.sum(axis=1, keepdims=True)
+    method = FPL(eta=0, unlikelihood="log", joint=True, memory=0.3, first=sure)
+
+    def ended(folder: Path, *, stops: bool = False):
+        def stop(record, net):
+            if stops and record["epoch"] == 3:
+                raise KeyboardInterrupt
+
+        net, config = build_net("mlp", bags, seed=0), TrainConfig(epochs=6, device="cpu")
+        history = fit(net, bags, method=method, config=config, run=folder, on_epoch=stop)
+        return history.labels, [weight.detach() for weight in net.parameters()]
+
+    labels, weights = ended(tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        ended(tmp_path / "parts", stops=True)
+    again, others = ended(tmp_path / "parts")
+    assert np.array_equal(labels, again)
+    assert all(map(torch.equal, weights, others))
+    saved = load_file(tmp_path / "parts" / "checkpoint.safetensors")
+    assert float(saved["method.count_error"]) > 1 / 12

@@ -100,12 +100,11 @@ def train_table(
     told = {
         "method": method,
         "configuration": options,
-        "run folder": None if run is None else str(getattr(run, "folder", run)),
         "functions": [] if on_net is None else ["on_net"],
     }
     with together(device) as ranks:
         if ranks.are_several:
-            check_alike(ranks, sets.values(), told)
+            check_alike(ranks, sets.values(), run, told)
         with (
             Archive(run, judged, method, options, members=members, ranks=ranks).opened() as archive,
             own_threads(ranks.told(threads or archive.threads or usual)),

@@ -181,7 +181,7 @@ class _Known:
             value += error / 2 * float((prices**2).sum()) - float((self.counts * prices).sum())
             return value, (unit * (self.sums @ q - self.counts + error * prices)).ravel()
 
-        # A share of what a bag alone would do, as each of a row's bags does it, and the ridge less.
+        # A share of what one bag alone would do, since each of a row's bags does as much.
         first: Any = self.share * np.log((self.counts + 0.5) / (expected + 0.5)) / unit
         options: Any = {"maxiter": ROUNDS}
         found = minimize(dual, first.ravel(), jac=True, method="L-BFGS-B", options=options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from apportion.engine.batches import Instances
 from apportion.engine.copies import Parts
 from apportion.engine.distributed import Ranks
 from apportion.errors import BagError, ConfigError, Option
+from apportion.runs.run import Run
 from apportion.training.checkpoint import fingerprint
 
 log = logging.getLogger("apportion")
@@ -138,9 +140,10 @@ def check_shared(ranks: Ranks, method: Any, config: TrainConfig, *, classifies: 
 def check_alike(
     ranks: Ranks,
     sets: Iterable[Bags | None],
+    run: str | PathLike[str] | Run | None,
     about: Mapping[str, Any],
 ) -> None:
-    """Check that several ranks train the same, on the same sets of bags.
+    """Check that several ranks train the same, on the same sets of bags, with the same run folder.
 
     Raises
     ------
@@ -151,6 +154,7 @@ def check_alike(
     names = ("training bags", "validation bags", "test bags")
     own = {name: fingerprint(bags) for name, bags in zip(names, sets, strict=True)}
     own |= {name: repr(value) for name, value in about.items()}
+    own["run folder"] = repr(None if run is None else str(getattr(run, "folder", run)))
     own["known truths"] = repr([bags is not None and bags.truth is not None for bags in sets])
     for name, theirs in ranks.told(own).items():
         if own[name] != theirs:

@@ -156,7 +156,7 @@ def train_one(
     With several ranks, all of them do this together, and the first alone writes and shows anything.
     """
     if ranks.are_several:
-        check_alike(ranks, (job.train, job.valid, job.test), job.told())
+        check_alike(ranks, (job.train, job.valid, job.test), job.run, job.told())
     config, archive, device = job.config, Archive(job.run, ranks), device_for(job.config.device)
     with (
         archive.opened(),

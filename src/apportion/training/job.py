@@ -52,7 +52,7 @@ class Job:
         check_functions(self.optimizer, self.scheduler, self.augment, self.on_epoch)
 
     def told(self) -> dict[str, Any]:
-        """Return what must be the same in all processes that train together, besides the bags."""
+        """Return what processes that train together are given alike, besides bags and folder."""
         weights = self.net.state_dict(keep_vars=True)
         functions = ("optimizer", "scheduler", "augment", "on_epoch")
         return {
@@ -60,5 +60,4 @@ class Job:
             "configuration": self.config,
             "net": [(name, w.shape, w.dtype, w.requires_grad) for name, w in weights.items()],
             "functions": [name for name in functions if getattr(self, name) is not None],
-            "run folder": None if self.run is None else str(getattr(self.run, "folder", self.run)),
         }
