@@ -2,6 +2,9 @@
 
 python ranked_runs.py FOLDER CASE…
 torchrun --standalone --nproc_per_node=2 ranked_runs.py FOLDER CASE…
+
+With PRECISE float32 is not mixed with bfloat16; with ONE a single process of torchrun says all that
+several would, if only to itself: so NCCL can be tried on one GPU.
 """
 
 import json
@@ -21,8 +24,9 @@ from torch import nn
 from apportion.bags.bags import Bags
 from apportion.config import TrainConfig
 from apportion.data.tables import read_sets
+from apportion.engine import distributed
 from apportion.engine.batches import Instances
-from apportion.engine.distributed import together
+from apportion.engine.distributed import ALONE, Ranks, together
 from apportion.engine.shared import read_once
 from apportion.errors import ApportionError
 from apportion.estimator.classifier import LLPClassifier
@@ -54,7 +58,9 @@ def trained(
 ) -> Any:
     """Train on bags, select by some of them, and test on others."""
     bags = bags or bags_of()
-    config = TrainConfig(**{"epochs": 2, "batch_size": 32, "learning_rate": 3e-3, **options})
+    exact = {"precision": "float32"} if os.environ.get("PRECISE") else {}
+    given = {"epochs": 2, "batch_size": 32, "learning_rate": 3e-3, **exact, **options}
+    config = TrainConfig(**given)
     history = fit(net, bags, bags[:5], bags[-9:], method=method, config=config)
     return {
         "records": [{k: v for k, v in r.items() if k != "seconds"} for r in history.records],
@@ -161,6 +167,9 @@ def of_door(name: str) -> Any:
     if name == "classifier":
         found = LLPClassifier("fpl", model=mlp(), epochs=2, random_state=0).fit(bags)
         return found.predict_proba(bags.x).tolist()
+    if name == "backend":
+        with together():
+            return torch.distributed.get_backend()
     if name == "many":
         jobs = [Job(mlp(), bags, config=TrainConfig(epochs=n)) for n in (1, 2)]
         return [history["loss"] for history in fit_many(jobs)]
@@ -210,6 +219,9 @@ KINDS = {
 
 
 def main(folder: str, *cases: str) -> None:
+    if os.environ.get("ONE"):
+        distributed.is_one_of_many = lambda: True
+        Ranks.are_several = property(lambda self: self is not ALONE)  # type: ignore[assignment]
     if os.environ.get("WIDE"):  # arithmetic of float64 wherever it is of float32
         torch.set_default_dtype(torch.float64)
         torch.Tensor.float = torch.Tensor.double  # type: ignore[method-assign]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from apportion.methods.registry import METHODS
 
@@ -18,15 +19,15 @@ ALIKE = [*(f"method:{name}" for name in METHODS), "method:fpl/8", "method:count-
 OWN = ["net:batchnorm", "net:dropout", "shard:fpl", "shard:noise", "shard:mixup"]
 
 
-def together(folder, world, cases, wide=False, script=SCRIPT):
+def together(folder, world, cases, wide=False, script=SCRIPT, **further):
     """Run cases in so many processes of torchrun; return what each has got, by its number."""
     command = [sys.executable]
-    if world > 1:
+    if world > 1 or "ONE" in further:
         command += ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={world}"]
     folder.mkdir()
     source = str(Path(__file__).parents[2] / "src")
     environment = {**os.environ, "PYTHONPATH": source, "OMP_NUM_THREADS": "1"}
-    environment |= {"WIDE": "1"} if wide else {}
+    environment |= further | ({"WIDE": "1"} if wide else {})
     done = subprocess.run(
         [*command, str(script), str(folder), *cases],
         env=environment, capture_output=True, text=True, timeout=300, check=False,
@@ -71,6 +72,20 @@ def test_two_processes_learn_what_one_learns(tmp_path):
         assert np.isfinite(several[0][case]["records"][-1]["loss"])
     assert alone["shard:fpl"] == alone["method:fpl"]
     assert several[0]["shard:fpl"]["records"][0]["loss"] != alone["shard:fpl"]["records"][0]["loss"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
+def test_nccl_with_one_process_gives_what_a_gpu_alone_gives(tmp_path):
+    """Two would need two GPUs: here one process says to itself what several say to each other."""
+    cases = ["method:fpl", "method:strong", "method:count-likelihood", "method:llp-vat", *EXACT,
+             "method:fpl/8", "augmented:strong", "bags:singles", "net:batchnorm"]  # fmt: skip
+    given = {"PRECISE": "1", "NVIDIA_TF32_OVERRIDE": "0"}
+    (alone,) = together(tmp_path / "alone", 1, cases, **given)
+    (nccl,) = together(tmp_path / "nccl", 1, [*cases, "door:backend"], ONE="1", **given)
+    assert nccl.pop("door:backend") == "nccl"
+    check_alike({case: alone[case] for case in cases if case not in EXACT}, [nccl], 1e-4)
+    check_exact(alone, [nccl])
 
 
 @pytest.mark.slow

@@ -91,7 +91,7 @@ class Ranks:
 
     def share(self, rows: slice) -> slice:
         """Return which of some rows this rank computes: at least two, if there are two."""
-        if self.world == 1:
+        if not self.are_several:
             return rows
         n, busy = rows.stop - rows.start, self._busy(rows)
         if self.rank >= busy:
@@ -101,7 +101,7 @@ class Ranks:
 
     def counted(self, rows: slice) -> int:
         """Return how many of its share count: none, if it only takes part in what all do."""
-        if self.world == 1:
+        if not self.are_several:
             return int(rows.stop - rows.start)
         own = self.share(rows)
         return int(own.stop - own.start) if self.rank < self._busy(rows) else 0
@@ -113,7 +113,7 @@ class Ranks:
 
     def sum_(self, tensors: Sequence[Tensor]) -> None:
         """Replace tensors by their sums over all ranks, in place; those of one type together."""
-        if self.world == 1:
+        if not self.are_several:
             return
         import torch
 
@@ -129,7 +129,7 @@ class Ranks:
 
     def total(self, tensor: Tensor) -> Tensor:
         """Return the sum over all ranks of tensors of one shape."""
-        if self.world == 1:
+        if not self.are_several:
             return tensor
         summed = tensor.detach().clone()
         self.sum_([summed])
@@ -137,7 +137,7 @@ class Ranks:
 
     def gathered(self, tensor: Tensor) -> Tensor:
         """Return the rows of all ranks, one after the other; each may have any number of them."""
-        if self.world == 1:
+        if not self.are_several:
             return tensor
         import torch
 
@@ -156,7 +156,7 @@ class Ranks:
 
     def as_of(self, rank: int, tensors: Iterable[Tensor]) -> None:
         """Replace tensors by those of one rank, in place."""
-        if self.world == 1:
+        if not self.are_several:
             return
         for tensor in tensors:
             sent = tensor.detach().to(self.device).contiguous()
@@ -169,7 +169,7 @@ class Ranks:
         If it raises KeyboardInterrupt, all do. After any other error it says no more, and the
         others raise that of `lost`.
         """
-        if self.world == 1:
+        if not self.are_several:
             return decide()
         answer: Any = None
         if self.leads:
@@ -185,7 +185,7 @@ class Ranks:
 
     def told(self, value: Any, rank: int = 0) -> Any:
         """Return, on all ranks, the plain value, of JSON's types, that one of them has."""
-        if self.world == 1:
+        if not self.are_several:
             return value
         import torch
 
@@ -207,7 +207,7 @@ class Ranks:
     @contextmanager
     def patient(self) -> Iterator[Callable[[], None]]:
         """Yield a function that waits as `wait` does, but for much longer."""
-        if self.world == 1:
+        if not self.are_several:
             yield lambda: None
             return
         import torch
