@@ -289,3 +289,20 @@ def test_a_mistake_is_one_message_and_the_end_of_all(tables, options, message):
     (told,) = messages(err)
     assert told.startswith(f"apportion: {message}")
     assert not out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([*TABLE, "--epoch", "3"], "No such option: --epoch"),
+        ([*TABLE, "--epochs", "many"], "Invalid value for '--epochs'"),
+        (["trian"], "No such command 'trian'"),
+        (["--debgu", *TABLE], "No such option: --debgu"),
+    ],
+)
+def test_what_the_parser_refuses_is_told_once(tables, arguments, message):
+    code, out, err = ended(started(tables, 2, *arguments))
+    assert code != 0
+    assert err.count(message) == 1
+    assert not out

@@ -32,13 +32,18 @@ MISTAKE = 70  # the exit code of an error in apportion itself
 class Verbs(TyperGroup):
     """Turns errors into messages and exit codes; with --debug they are raised as they are."""
 
+    def make_context(self, *arguments: Any, **options: Any) -> Any:
+        """Read what comes before the verb."""
+        with _refused_once():
+            return super().make_context(*arguments, **options)
+
     def invoke(self, context: Any) -> Any:
         """Run a verb."""
         from apportion.errors import ApportionError
 
         interruptions: list[int] = []
         try:
-            with _plain_warnings(), interruptions_noted(interruptions):
+            with _plain_warnings(), interruptions_noted(interruptions), _refused_once():
                 return super().invoke(context)
         except KeyboardInterrupt:
             typer.echo("\napportion: stopped.", err=True)
@@ -65,6 +70,18 @@ class Verbs(TyperGroup):
                 err=True,
             )
             raise typer.Exit(MISTAKE) from error
+
+
+@contextmanager
+def _refused_once() -> Iterator[None]:
+    """Let one of several processes alone show which option the parser refuses."""
+    try:
+        yield
+    except Exception as error:
+        code = getattr(error, "exit_code", 0)
+        if isinstance(error, typer.Exit) or not code or speaks_for_all(error):
+            raise
+        raise typer.Exit(code) from error
 
 
 @contextmanager
