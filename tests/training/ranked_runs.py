@@ -98,7 +98,7 @@ def of_known(name: str) -> Any:
         called["n"] += 1
         drawn = np.random.default_rng(called["n"]).dirichlet(np.ones(C), 150)
         found = torch.from_numpy(drawn[self.distinct].astype(np.float32))
-        return found.index_select(0, self.inverse)
+        return found.to(self.inverse.device).index_select(0, self.inverse)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Instances, "confidence", known)

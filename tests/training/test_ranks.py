@@ -77,9 +77,12 @@ def test_two_processes_learn_what_one_learns(tmp_path):
 @pytest.mark.slow
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
 def test_nccl_with_one_process_gives_what_a_gpu_alone_gives(tmp_path):
-    """Two would need two GPUs: here one process says to itself what several say to each other."""
+    """Two would need two GPUs: here one process says to itself what several say to each other.
+
+    Without BatchNorm: the gradient of a bias before it is rounding alone, and Adam steps by it.
+    """
     cases = ["method:fpl", "method:strong", "method:count-likelihood", "method:llp-vat", *EXACT,
-             "method:fpl/8", "augmented:strong", "bags:singles", "net:batchnorm"]  # fmt: skip
+             "method:fpl/8", "augmented:strong", "bags:singles"]  # fmt: skip
     given = {"PRECISE": "1", "NVIDIA_TF32_OVERRIDE": "0"}
     (alone,) = together(tmp_path / "alone", 1, cases, **given)
     (nccl,) = together(tmp_path / "nccl", 1, [*cases, "door:backend"], ONE="1", **given)
