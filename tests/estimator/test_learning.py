@@ -424,14 +424,17 @@ def test_mean_map_of_signals_is_learned_on_summaries_and_saved(tmp_path):
     assert frames.shape[2] == bags.parts[0].shape[2]  # any length will do
     classifier = LLPClassifier("mean-map", random_state=0, device="cpu")
     classifier.fit(bags.without_truth())
-    assert "summary (the instances are signals" in str(classifier.plan_)
+    assert "summary (a linear layer on what each signal is like)" in str(classifier.plan_)
     expected = classifier.predict_proba((frames, lengths))
     assert (expected.argmax(axis=1) == fresh.truth).mean() > 0.9
     classifier.save(tmp_path / "model")
     loaded = Model.load(tmp_path / "model", device="cpu")
     np.testing.assert_array_equal(loaded.predict_proba((frames, lengths)), expected)
-    with pytest.raises(ConfigError, match="a linear layer on summaries keeps no folder"):
-        LLPClassifier("mean-map", run=tmp_path / "run").fit(bags)
+    kept = LLPClassifier("mean-map", run=tmp_path / "run", random_state=0, device="cpu")
+    kept.fit(bags.without_truth())
+    np.testing.assert_array_equal(kept.predict_proba((frames, lengths)), expected)
+    again = Model.load(tmp_path / "run", device="cpu")
+    np.testing.assert_array_equal(again.predict_proba((frames, lengths)), expected)
 
 
 def test_signals_begin_from_summaries_by_default():

@@ -44,7 +44,15 @@ from apportion import metrics
 from apportion.bags.bags import Bags
 from apportion.errors import ConfigError, count
 from apportion.labels.linear import LINEAR_FITS
-from apportion.plan import AUTO, SPARSE, Choice, Choices, threads_for
+from apportion.plan import (
+    AUTO,
+    SIGNALS,
+    SPARSE,
+    Choice,
+    Choices,
+    kind_of_instances,
+    threads_for,
+)
 from apportion.randomness import Purpose, generator
 
 __all__ = [
@@ -145,6 +153,8 @@ def plan_table(
 ) -> TablePlan:
     """Say what is trained on these bags, and why."""
     net = Choice("mlp", "without hidden layers: a linear model")
+    if kind_of_instances(bags) == SIGNALS:
+        net = Choice("summary", "a linear layer on what each signal is like")
     if method.value == AUTO:
         kept = sum(member.kept for member in members_of(bags))
         net = Choice(f"average of {count(kept, 'net')}", _reason(bags))
@@ -155,7 +165,8 @@ def plan_table(
 
 def check_is_table(method: str, kind: str) -> None:
     """Check that the instances to learn by a method of tables are rows of one."""
-    if kind != "table" and not (kind == SPARSE and method != AUTO):
+    others = {SPARSE: LINEAR_FITS, SIGNALS: ("mean-map",)}  # what else is learned of
+    if kind != "table" and method not in others.get(kind, ()):
         raise ConfigError(
             f"{method} is for tables, but the instances are {kind}.",
             "Leave it out, or choose a method of nets, for example fpl"

@@ -17,12 +17,13 @@ from apportion.config import TrainConfig
 from apportion.engine.device import device_for, own_threads
 from apportion.labels.linear import LINEAR_FITS, fit_linear
 from apportion.learners.linear import linear_net, start_as
+from apportion.learners.summaries import fit_summaries
 from apportion.methods.base import Method
 from apportion.methods.count_likelihood import CountLikelihood
 from apportion.methods.proportion_loss import ProportionLoss
 from apportion.methods.soft_labels import SoftLabels
 from apportion.nets.build import build_net
-from apportion.plan import Choice, make_plan
+from apportion.plan import SIGNALS, Choice, kind_of_instances, make_plan
 from apportion.threads import threads_worth
 from apportion.training.job import Job
 from apportion.training.session import Session
@@ -76,6 +77,9 @@ def train_net(
     nn.Module and dict
         The net, and numbers for the log: its last loss, or its penalty.
     """
+    if alone and kind_of_instances(bags) == SIGNALS:
+        with threadpool_limits(1, user_api="blas"):
+            return fit_summaries(bags, seed=seed, device=device), {}
     penalty = PENALTY.get(bags.n_classes, 1.0)
     if alone or kind == "linear":
         with threadpool_limits(1, user_api="blas"):  # equal bits on every machine
