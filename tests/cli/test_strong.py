@@ -3,6 +3,7 @@
 import shutil
 
 import pytest
+from PIL import Image
 
 from apportion import Run
 from apportion.cli.terminal import Interruption
@@ -189,3 +190,15 @@ def test_contradictions_and_what_is_missing_are_named(quick, files, tmp_path):
         assert problem in refused("train", own)
     beside = refused("train", "--resume", tmp_path / "a", "--no-pretrain")
     assert "but there is also --pretrain" in beside
+
+
+@pytest.mark.parametrize("verb", ["train", "pretrain"])
+def test_images_that_are_all_the_same_are_told_before_anything_is_learned(
+    quick, files, tmp_path, verb
+):
+    for path in (tmp_path / "images").iterdir():
+        Image.new("RGB", (8, 8), "white").save(path)
+    given = [*files, *STRONG] if verb == "train" else [tmp_path / "images", *PLACE]
+    said = refused(verb, *given, "--out", tmp_path / "a")
+    assert "all 64 images are the same: nothing can be learned from them." in said
+    assert not (tmp_path / "a").exists()

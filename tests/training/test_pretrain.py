@@ -341,6 +341,17 @@ def test_what_is_no_images_is_refused(x, kind):
         pretrain(nn.Linear(36, 2), BAGS.with_rows(x), config=CONFIG)
 
 
+def test_images_that_are_all_the_same_are_refused_before_anything_is_written(tmp_path):
+    net, before = new(), weights_of(new())
+    x = BAGS.x.copy()
+    x[:40] = x[0]
+    few = BAGS.with_rows(x)[:8]
+    with pytest.raises(DataError, match="all 40 images are the same: nothing can be learned"):
+        pretrain(net, few, config=CONFIG, run=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    assert identical(weights_of(net), before)
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -29,6 +29,7 @@ from apportion.labels.start import fit_features
 from apportion.methods.base import Method
 from apportion.methods.pseudo_labels import FPL
 from apportion.plan import SPARSE, kind_of_instances
+from apportion.training.checks import check_differ
 
 __all__ = ["Features", "bags_of", "features_of", "last_layer", "penultimate",
            "with_first_labels"]  # fmt: skip
@@ -61,6 +62,7 @@ def with_first_labels(
         )
     if not (named or callable(first)):
         return method
+    check_differ(instances.bags)
     weight = FIRST_WEIGHT if method.first_weight is None else method.first_weight
     if resumed:
         return replace(method, first="random", first_weight=weight)

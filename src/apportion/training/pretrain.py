@@ -36,6 +36,7 @@ from apportion.plan import kind_of_instances, steps_fitting
 from apportion.runs.header import metadata, opened, seal
 from apportion.runs.run import Run
 from apportion.runs.tensors import check_tensors
+from apportion.training.checks import check_differ
 from apportion.training.features import last_layer
 from apportion.training.fit import train_one
 from apportion.training.history import History
@@ -99,6 +100,7 @@ def pretrain(
             f"the instances are {kind}: views are known of images alone.",
             "Leave pre-training out; first labels of tables follow from a linear model.",
         )
+    check_differ(carrier)
     config = config or pretraining_config(carrier.n_instances)
     _check(config)
     run = run if run is None or isinstance(run, Run) else Run(run)
