@@ -50,7 +50,9 @@ log = logging.getLogger("apportion")
 KIND = "pretrained"
 MOST_APART, MOST_WIDER = 3.0, 8.0  # standard deviations between means, and ratio of them
 HIDDEN, PROJECTED = 1024, 256  # sizes of the projector
+MOST_ROWS = 2**63
 REMEDY = "Pass the folder of a run of pretrain, or its file pretrained.safetensors."
+ALIKE = "Pass a net like the one that was pre-trained, with the same options."
 
 
 def pretrain(
@@ -151,16 +153,24 @@ def load_pretrained(net: nn.Module, path: str | PathLike[str]) -> int:
     with opened(file, KIND, framework="pt", remedy=REMEDY) as (saved, header):
         tensors = {name: saved.get_tensor(name) for name in saved.keys()}  # noqa: SIM118
     head, rows = header.get("head"), header.get("rows")
-    if not isinstance(head, str) or type(rows) is not int or rows < 1:
+    if not isinstance(head, str) or type(rows) is not int or not 1 <= rows < MOST_ROWS:
         raise RunError(f"{file} is damaged: its header lacks head or rows.", REMEDY)
     own = net.state_dict()
     like = {name: value for name, value in own.items() if not name.startswith(f"{head}.")}
+    # What is under that name stays as it is: that must be one layer, and no block of them.
+    layer = dict(net.named_modules()).get(head)
+    if len(like) < len(own) and not isinstance(layer, nn.Linear):
+        raise RunError(
+            f"{file} was saved from another net: its last layer was {head!r:.60}, which is a "
+            f"{type(layer).__name__} here and no nn.Linear.",
+            ALIKE,
+        )
     check_tensors(
         file,
         tensors,
         like,
         problem="was saved from another net",
-        remedy="Pass a net like the one that was pre-trained, with the same options.",
+        remedy=ALIKE,
         finite=[name for name, value in like.items() if value.is_floating_point()],
     )
     _check_scale(file, own, tensors)
