@@ -36,6 +36,12 @@ def check_free(out: Path | None, *, force: bool) -> None:
             "Pass another folder, which need not exist yet.",
         )
     if not Run(out).is_empty() and not force:
+        if not os.path.lexists(Run(out).config):
+            held = next(path.name for path in Run(out).files if os.path.lexists(path))
+            raise RunError(
+                f"--out {out} has {held}, but no run to go on with: it has no config.toml.",
+                "Pass another folder, or --force to replace what it holds.",
+            )
         raise RunError(
             f"--out {out} holds a run already.",
             f"Go on with it: apportion {_verb_of(Run(out))} --resume {shlex.quote(str(out))}; or "

@@ -142,7 +142,8 @@ def pretrain(
             free = {name: job.train[name] for name in ("device", "threads") if name in job.train}
             job = _job_of(run, free)
     if run is not None and run.is_finished():
-        typer.echo(f"{run.folder} is finished: there is nothing to do. {_next(run, job)}")
+        done = count(len(run.records()), "epoch")
+        typer.echo(f"{run.folder} is finished: {done}. There is nothing to do. {_next(run, job)}")
         return
     _pretrain(job, out, run, force=force)
 
@@ -179,13 +180,14 @@ def _begun_in(out: Path, job: PretrainJob) -> Run | None:
     settings = run.settings()
     if settings["method"]["name"] != WITHOUT_LABELS:
         return None
-    about, model = job.about(), settings.get("model", {})
+    model = settings.get("model", {})
     asked = {"net": job.net, **({} if job.stem is None else {"stem": job.stem})}
     free = ("device", "threads")
     train = {name: v for name, v in job.train.items() if name not in free}
     theirs = settings["train"]
     differ = [n for n, v in (asked | train).items() if (model | theirs).get(n) != v]
-    differ += ["images"] * (settings.get("data") != about["data"])
+    data, ours = settings.get("data", {}), job.about()["data"]
+    differ += sorted(n for n in data.keys() | ours.keys() if data.get(n) != ours.get(n))
     if differ:
         raise RunError(
             f"--out {out} holds a pre-training of other options: {listing(differ)}.",
