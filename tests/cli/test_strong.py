@@ -7,6 +7,7 @@ from PIL import Image
 
 from apportion import Run
 from apportion.cli.terminal import Interruption
+from apportion.training.session import Session
 from tests.cli.images_on_disk import PLACE, STRONG, write_images
 from tests.cli.wards_on_disk import config_of, records, run, write
 from tests.nets.small_resnet import few_epochs
@@ -115,6 +116,31 @@ def test_ctrl_c_in_pretraining_says_how_to_go_on(quick, files, tmp_path, monkeyp
     for name in ("model.safetensors", "pretraining/pretrained.safetensors"):
         assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     assert config_of(tmp_path / "cut") == config_of(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(("epoch", "lost"), [(3, "none is saved yet"), (12, "10 are saved")])
+def test_what_is_stopped_at_once_says_how_much_of_it_is_saved(
+    quick, files, tmp_path, monkeypatch, epoch, lost
+):
+    few_epochs(12, monkeypatch.setitem)
+    train_epoch, folder = Session.train_epoch, tmp_path / "a"
+
+    def stop(session, number):
+        if number == epoch:
+            raise KeyboardInterrupt
+        return train_epoch(session, number)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Session, "train_epoch", stop)
+        result = run("train", *files, *STRONG, "--out", folder)
+    assert result.exit_code == 130
+    said = f"Stopped after {epoch - 1} of 12 epochs of pre-training, of which {lost}. To go on:"
+    assert f"{said}\n  apportion train --resume {folder}" in result.stderr
+    assert f"{epoch - 1} of 12 epochs of pre-training are done" in refused("report", folder)
+    said = refused("predict", folder / "pretraining", tmp_path / "files.csv")
+    assert "apportion train --resume and the folder above it" in said
+    again = f"{folder / 'pretraining'} was left after 2 records of its log, without a checkpoint"
+    assert (again in done("train", "--resume", folder).stderr) == (epoch == 3)
 
 
 @pytest.mark.parametrize("epoch", [1, 2, 3])

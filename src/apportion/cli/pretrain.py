@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from apportion.cli._folder import aside_of, check_free, new_run, settled
+from apportion.cli._folder import check_free, new_run, settled, stopped
 from apportion.cli.options import (
     BegunFolder,
     NewFolder,
@@ -25,7 +25,7 @@ from apportion.cli.terminal import INTERRUPTED, interruptible, log_shown
 from apportion.config import TrainConfig
 from apportion.engine.distributed import is_one_of_many
 from apportion.errors import ConfigError, DataError, RunError, count, listing
-from apportion.runs.run import WITHOUT_LABELS, Run, planned
+from apportion.runs.run import WITHOUT_LABELS, Run
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -266,7 +266,8 @@ def _pretrain(job: PretrainJob, out: Path | None, before: Run | None, *, force: 
         try:
             training.pretrain(net, bags, config=config, run=run, on_epoch=on_epoch)
         except KeyboardInterrupt:
-            typer.echo(_stopped(run, begun=before is not None or run.has_begun()), err=True)
+            begun = before is not None or run.has_begun()
+            typer.echo(stopped(run, "pretrain", begun=begun), err=True)
             raise typer.Exit(INTERRUPTED) from None
         finally:
             interruption.over = True
@@ -290,18 +291,6 @@ def _in_one_bag(x: NDArray[Any], source: str) -> Bags:
 
 
 # -------------------------------------------------------------------------------- messages
-
-
-def _stopped(run: Run, *, begun: bool) -> str:
-    if not begun:
-        return "\nStopped before anything was learned: nothing is kept. Begin as you did."
-    total, unit = planned(run.settings())
-    aside = aside_of(run.folder)
-    kept = f"\nThe run that it replaces is kept in {aside} until then." if aside.exists() else ""
-    return (
-        f"\nStopped after {len(run.records())} of {count(total, unit)}. To go on:\n"
-        f"  apportion pretrain --resume {shlex.quote(str(run.folder))}{kept}"
-    )
 
 
 def _next(run: Run, job: PretrainJob) -> str:

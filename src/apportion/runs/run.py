@@ -334,8 +334,8 @@ def check_classifies(run: Run, settings: Mapping[str, Any]) -> None:
             "and no classifier.",
             f"Go on with it: apportion pretrain --resume {folder}"
             if "data" in settings
-            else "Go on as it was started: call pretrain again with the same bags, and run= this "
-            "folder.",
+            else "Go on as it was started: with apportion train --resume and the folder above it, "
+            "or by the same call in Python.",
         )
     raise RunError(
         f"{run.folder} holds pre-training without labels, and no classifier yet.",

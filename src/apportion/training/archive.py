@@ -251,6 +251,9 @@ def begin(
             f"{run.folder} has {what}, but no checkpoint to go on from.",
             f"Put {run.checkpoint.name} back, or train in another folder.",
         )
+    if logged:
+        what = f"after {count(logged, 'record')} of its log, without a checkpoint"
+        log.info("%s was left %s: it begins again.", run.folder, what)
     run.rewind(0)
     text = f"format = {FORMAT_VERSION}\n\n[train]\n{as_toml(train)}"
     text += f"\n[method]\n{as_toml(method)}"
