@@ -59,6 +59,12 @@ def new(seed=3, **options):
         return Net(**options)
 
 
+def frozen():
+    net = new()
+    net.body.requires_grad_(False)
+    return net
+
+
 def weights_of(net):
     return {name: value.detach().clone() for name, value in net.state_dict().items()}
 
@@ -407,6 +413,7 @@ def test_settings_that_make_no_sense_are_refused_and_the_net_is_as_it_was(option
             nn.Sequential(nn.Flatten(), nn.Linear(36, 2)),
             "Sequential is a last layer: there is nothing before it",
         ),
+        (frozen(), "Net is frozen before its last layer: there is nothing before it"),
     ],
 )
 def test_a_net_without_a_last_layer_of_its_own_is_refused(net, words):

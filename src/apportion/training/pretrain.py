@@ -237,10 +237,12 @@ def _projecting(net: nn.Module, instances: Instances, seed: int) -> Iterator[str
     with taken_by_name(net, instances.feed.names):
         layer = last_layer(net, instances)
     own_weights = {id(weight) for weight in layer.parameters()}
-    if all(id(weight) in own_weights for weight in net.parameters()):
+    before = [weight for weight in net.parameters() if id(weight) not in own_weights]
+    if not any(weight.requires_grad for weight in before):
+        found = "is frozen before its last layer" if before else "is a last layer"
         raise ConfigError(
-            f"{type(net).__name__} is a last layer: there is nothing before it to pre-train.",
-            "Pass a net of several layers, or leave pre-training out.",
+            f"{type(net).__name__} {found}: there is nothing before it to pre-train.",
+            "Pass a net of several layers to train, or leave pre-training out.",
         )
     name = next(name for name, module in net.named_modules() if module is layer)
     owner, _, own = name.rpartition(".")
