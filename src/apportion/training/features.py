@@ -152,6 +152,14 @@ def features_of(features: Features, owner: Any, instances: Instances, most: int)
                     "Return a tensor with one row of features per row of the batch.",
                 )
             flat = given.float().reshape(end - first, -1)
+            finite = flat.isfinite().all(dim=1).cpu()
+            if not finite.all():
+                raise DataError(
+                    f"the features of row {rows[first + int(finite.int().argmin())]:,} (counted "
+                    "from 0) are not finite.",
+                    "Look for missing, infinite and very large values in the row, and for a "
+                    "network that has diverged.",
+                )
             if not first:
                 found = np.empty((len(rows), flat.shape[1]), np.float32)
             found[first:end] = flat.cpu().numpy()
