@@ -118,7 +118,7 @@ def test_ctrl_c_in_pretraining_says_how_to_go_on(quick, files, tmp_path, monkeyp
     assert config_of(tmp_path / "cut") == config_of(tmp_path / "whole")
 
 
-@pytest.mark.parametrize(("epoch", "lost"), [(3, "none is saved yet"), (12, "10 are saved")])
+@pytest.mark.parametrize(("epoch", "lost"), [(3, "none is saved"), (12, "10 are saved")])
 def test_what_is_stopped_at_once_says_how_much_of_it_is_saved(
     quick, files, tmp_path, monkeypatch, epoch, lost
 ):

@@ -169,7 +169,7 @@ def stopped(run: Run, verb: str, *, begun: bool) -> str:
     done, (total, unit), saved = len(going.records()), planned(going.settings()), 0
     if going.checkpoint.exists():
         saved = read_header(going.checkpoint, "checkpoint")["epoch"]
-    lost = f", of which {f'{saved} are saved' if saved else 'none is saved yet'}"
+    lost = f", of which {saved or 'none'} {'is' if saved < 2 else 'are'} saved"
     aside = aside_of(run.folder)
     kept = f"\nThe run that it replaces is kept in {aside} until then." if aside.exists() else ""
     return (
