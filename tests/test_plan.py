@@ -176,7 +176,8 @@ def test_a_plan_can_be_printed_with_its_reasons():
         ("table", ("epochs", "eta"), "fpl", "since eta is given"),
         ("table", ("preset",), "fpl", "since preset is given"),
         ("images", (), "fpl", "the default"),
-        ("signals", ("epochs",), "fpl", "the default"),
+        ("signals", ("epochs",), "fpl-mean-map", "the default"),
+        ("signals", ("eta",), "fpl-mean-map", "since eta is given"),
     ],
 )
 def test_the_method_follows_from_the_data_and_from_the_options(kind, given, method, words):

@@ -25,7 +25,9 @@ from apportion.threads import available_cores, idle_cores, threads_worth
 
 __all__ = [
     "AUTO",
+    "FROM_FEATURES",
     "METHOD",
+    "SIGNALS",
     "SPARSE",
     "STRONG",
     "Choice",
@@ -45,6 +47,7 @@ __all__ = [
     "planned_pretraining",
     "planned_stem",
     "preset_options",
+    "pseudo_labels_for",
     "share_reported",
     "steps_fitting",
     "threads_for",
@@ -61,15 +64,16 @@ MOST_TUNED = 2.65e6  # rows that it is shown after that: 80 epochs of the paper'
 SMALL_IMAGE = 64  # pixels of the longer side: larger ones may be halved twice at once
 
 METHOD, AUTO = "fpl", "auto"
-STRONG, PRETRAIN = "strong", "pretrain"  # presets; the first is that of a method, too
+FROM_FEATURES = "fpl-mean-map"  # the same, but for where its first labels come from
+STRONG, PRETRAIN, PAPER = "strong", "pretrain", "paper"  # presets; one is also a method
 ONE_NET = "count-likelihood"  # the best method of a single net on tables
 OF_EVERY_METHOD = ("seed", "device", "threads")  # options of `TrainConfig`
-SPARSE, ITEMS = "sparse rows", "items of a Dataset"
+SPARSE, ITEMS, SIGNALS = "sparse rows", "items of a Dataset", "signals"
 NET_OF_KIND = {
     "table": "mlp",
     SPARSE: "mlp",
     ITEMS: "mlp",
-    "signals": "conv1d",
+    SIGNALS: "conv1d",
     "images": "resnet18",
 }
 
@@ -396,11 +400,13 @@ def default_method(kind: str, given: Collection[str], preset: str | None = None)
     if preset == STRONG:
         return Choice(STRONG, f"the preset {preset!r}")
     fpl = "Follow the Perturbed Leader"
+    if (named := pseudo_labels_for(kind, preset)) == FROM_FEATURES:
+        fpl += ", from labels that summaries of the signals give"
     for name in ("preset", "eta"):
         if name in given:
-            return Choice(METHOD, f"{fpl}, since {name} is given")
+            return Choice(named, f"{fpl}, since {name} is given")
     if kind not in ("table", SPARSE, ITEMS):
-        return Choice(METHOD, f"the default: {fpl}")
+        return Choice(named, f"the default: {fpl}")
     for_one = [name for name in given if name not in (*OF_EVERY_METHOD, "validation")]
     if not for_one and kind == SPARSE:
         return Choice("linear", "the default for sparse rows: many columns, of which each has few")
@@ -410,6 +416,17 @@ def default_method(kind: str, given: Collection[str], preset: str | None = None)
     asks += "" if not asks else "s for" if len(for_one) == 1 else " for"
     rows = {"table": "a table", SPARSE: "sparse rows"}.get(kind, "rows of a Dataset")
     return Choice(ONE_NET, f"the default of a single net on {rows}{asks}")
+
+
+def pseudo_labels_for(kind: str, preset: str | None = None) -> str:
+    """Return the name of the method of pseudo labels for such instances.
+
+    Examples
+    --------
+    >>> pseudo_labels_for("images"), pseudo_labels_for("signals")
+    ('fpl', 'fpl-mean-map')
+    """
+    return FROM_FEATURES if kind == SIGNALS and preset != PAPER else METHOD
 
 
 def held_out_share(n_bags: int, asked: float | None = None, *, needed_by: str = "") -> Choice:
@@ -470,7 +487,7 @@ def kind_of_rows(x: Any) -> str:
     """Return what the rows of an array, a frame, a Dataset, or the first of a tuple of them are."""
     first = x.parts[0] if isinstance(x, Items) else x[0] if isinstance(x, tuple) else x
     flat = ITEMS if isinstance(x, Items) else SPARSE if is_sparse(first) else "table"
-    return {3: "signals", 4: "images"}.get(len(first.shape), flat)
+    return {3: SIGNALS, 4: "images"}.get(len(first.shape), flat)
 
 
 def preset_options(name: str) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from apportion.learners.alternate import alternate
 from apportion.methods.registry import method_named
 from tests.estimator.test_classifier import problem
 from tests.labels.tables import table_bags
-from tests.training.test_features import image_bags
+from tests.training.test_features import image_bags, signal_bags
 
 BOOSTING = HistGradientBoostingClassifier(max_iter=8, max_leaf_nodes=5)
 
@@ -416,6 +416,31 @@ def test_held_out_bags_of_a_frozen_net_are_reported():
     record = classifier.history_.records[0]
     assert record["valid_accuracy"] > 0.8
     assert 0 <= record["valid_error"] < 0.2
+
+
+def test_mean_map_of_signals_is_learned_on_summaries_and_saved(tmp_path):
+    bags, fresh = signal_bags(), signal_bags(seed=1)
+    frames, lengths = (part[fresh.index] for part in fresh.x)
+    assert frames.shape[2] == bags.parts[0].shape[2]  # any length will do
+    classifier = LLPClassifier("mean-map", random_state=0, device="cpu")
+    classifier.fit(bags.without_truth())
+    assert "summary (the instances are signals" in str(classifier.plan_)
+    expected = classifier.predict_proba((frames, lengths))
+    assert (expected.argmax(axis=1) == fresh.truth).mean() > 0.9
+    classifier.save(tmp_path / "model")
+    loaded = Model.load(tmp_path / "model", device="cpu")
+    np.testing.assert_array_equal(loaded.predict_proba((frames, lengths)), expected)
+    with pytest.raises(ConfigError, match="a linear layer on summaries keeps no folder"):
+        LLPClassifier("mean-map", run=tmp_path / "run").fit(bags)
+
+
+def test_signals_begin_from_summaries_by_default():
+    options: dict[str, Any] = {"epochs": 1, "random_state": 0, "device": "cpu", "model": "summary"}
+    classifier = LLPClassifier(**options).fit(signal_bags())
+    assert "method        fpl-mean-map (the default" in str(classifier.plan_)
+    assert classifier.history_["label_accuracy"][0] > 0.9
+    as_published = LLPClassifier("fpl", **options).fit(signal_bags())
+    assert as_published.history_["label_accuracy"][0] < 0.7
 
 
 def test_mean_map_of_images_asks_for_a_net():

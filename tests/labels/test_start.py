@@ -15,7 +15,13 @@ from apportion.errors import BagError, ConfigError, DataError
 from apportion.labels import start
 from apportion.labels.linear import class_means
 from apportion.labels.raking import Raking
-from apportion.labels.start import checked_labels, first_labels, fit_features, random_labels
+from apportion.labels.start import (
+    checked_labels,
+    first_labels,
+    fit_features,
+    most_telling,
+    random_labels,
+)
 from tests.labels.tables import table_bags
 from tests.labels.test_leader import bags_of, counts_of
 
@@ -288,3 +294,57 @@ def test_features_that_say_nothing_or_are_missing_are_refused():
 def test_functions_are_for_fit_alone():
     with pytest.raises(ConfigError, match=r"(?s)only fit calls.*fit_features"):
         first_labels(len, SMALL, seed=0)
+
+
+# ---------------------------------------------------------------------- features of several kinds
+
+
+def with_features(shift: float, *, n_bags: int = 12, size: int = 30, seed: int = 0) -> Bags:
+    """Bags of two classes whose features are so many standard deviations apart."""
+    rng = np.random.default_rng(seed)
+    truth = np.concatenate([rng.random(size) < rng.random() for _ in range(n_bags)]).astype(int)
+    x = rng.normal(size=(len(truth), 4)) + shift * truth[:, None]
+    return Bags.from_rows(x, np.repeat(np.arange(n_bags), size), truth=truth).without_truth()
+
+
+@pytest.mark.parametrize("best", [0, 1, 2])
+def test_features_are_chosen_by_what_they_tell_of_other_bags(best):
+    several = [with_features(3.0 if i == best else 0.0) for i in range(3)]
+    chosen, errors = most_telling(several)
+    assert chosen == best == int(np.argmin(errors))
+    assert errors[best] < 0.5 * min(e for i, e in enumerate(errors) if i != best)
+
+
+def test_features_that_fit_the_bags_they_are_learned_from_alone_are_not_chosen():
+    """As many columns as bags: any proportions follow from them, but only of these bags."""
+    known = with_features(2.0)
+    n_bags, size = known.n_bags, len(known.x) // known.n_bags
+    own = np.repeat(np.eye(n_bags), size, axis=0)
+    assert most_telling([known.with_rows(own), known])[0] == 1
+
+
+def test_features_that_are_all_the_same_are_never_chosen_and_one_bag_says_nothing():
+    known = with_features(3.0)
+    chosen, errors = most_telling([known.with_rows(np.ones((len(known.x), 4))), known])
+    assert (chosen, errors[0]) == (1, np.inf)
+    assert most_telling([known[:1], known[:1]]) == (0, [0.0, 0.0])
+
+
+@pytest.mark.parametrize("n_bags", [6, 12])
+def test_few_bags_are_not_learned_by_heart(n_bags, monkeypatch):
+    """Features of which two tell the classes, and a hundred others hardly vary less."""
+    rng = np.random.default_rng(n_bags)
+    right: dict[int, list[float]] = {16: [], 128: []}
+    for _ in range(5):
+        truth = np.concatenate(
+            [rng.choice(5, 64, p=rng.dirichlet(np.ones(5))) for _ in range(n_bags)]
+        )
+        angle = 2 * np.pi * truth / 5
+        x = 0.7 * rng.normal(size=(len(truth), 102))
+        x[:, :2] += 3 * np.stack([np.cos(angle), np.sin(angle)], axis=1)
+        x = x @ np.linalg.qr(rng.normal(size=(102, 102)))[0]
+        bags = Bags.from_rows(x, np.arange(len(truth)) // 64, truth=truth, classes=range(5))
+        for least, found in right.items():
+            monkeypatch.setattr(start, "LEAST_COMPONENTS", least)
+            found.append((fit_features(bags.without_truth()).labels == truth).mean())
+    assert np.mean(right[16]) > np.mean(right[128]) + 0.05

@@ -68,9 +68,12 @@ def test_conformance(name, check):
 REFUSED = {  # x that the suite lets a method refuse
     "in parts": {
         "strong": r"linear models .* x is of shape \(32, 2\) and \(32,\)",
+        "fpl-mean-map": r"linear models .* x is of shape \(32, 2\) and \(32,\)",
         "fpl, mixed": r"mixup averages instances, but these are of 2 parts",
     },
-    "single numbers": {"strong": r"linear models .* x is of shape \(32,\)"},
+    "single numbers": dict.fromkeys(
+        ("strong", "fpl-mean-map"), r"linear models .* x is of shape \(32,\)"
+    ),
 }
 
 

@@ -32,7 +32,8 @@ def seeded():
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", NETS)
 def test_every_weight_learns(name, device):
-    shape = {"mlp": (6,), "conv1d": (3, 7), "resnet18": (3, 33, 33)}[name]
+    shapes = {"mlp": (6,), "conv1d": (3, 7), "resnet18": (3, 33, 33), "summary": (3, 7)}
+    shape = shapes[name]
     generator = np.random.default_rng(0)
     x = generator.integers(0, 256, (4, *shape), dtype=np.uint8)
     model = build_net(name, bags_of(x)).to(device)

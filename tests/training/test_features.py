@@ -10,6 +10,7 @@ from torch import nn
 
 from apportion.bags.bags import Bags
 from apportion.config import TrainConfig
+from apportion.data.signals import pad
 from apportion.engine.batches import place
 from apportion.errors import ConfigError, DataError
 from apportion.labels.start import fit_features
@@ -250,3 +251,103 @@ def test_only_training_rows_are_looked_at():
     x[np.setdiff1d(np.arange(len(x)), rows)] = np.nan
     history = fit(own_net(), BAGS.with_rows(x)[:6], method=FPL(first="mean-map"), config=CONFIG)
     assert len(history.records) == 3
+
+
+# -------------------------------------------------------------------------------------- signals
+
+
+def signal_bags(n_bags=12, size=20, seed=0):
+    """Signals of unequal length that rise, fall, or stay; an untrained net hardly tells them."""
+    rng = np.random.default_rng(seed)
+    truth = np.concatenate(
+        [rng.choice(3, size, p=rng.dirichlet(np.ones(3))) for _ in range(n_bags)]
+    )
+    lengths = rng.integers(10, 40, len(truth))
+    signals = [
+        np.outer(np.linspace(-1, 1, n), [c - 1, 0]) + 0.5 * rng.normal(size=(n, 2))
+        for c, n in zip(truth, lengths, strict=True)
+    ]
+    bag = np.repeat(np.arange(n_bags), size)
+    return Bags.from_rows(pad(signals), bag, truth=truth, classes=range(3))
+
+
+SIGNALS = signal_bags()
+
+
+def resolved(net, bags, **options):
+    (instances, *_) = place((bags, None, None), CPU)
+    about: Any = {"seed": 0, "most": 64, "resumed": False, **options}
+    return module.with_first_labels(FPL(first="mean-map"), net, instances, **about)
+
+
+class Frames(nn.Module):
+    """A net of signals that has learned to tell them: it ends in layers of the caller's."""
+
+    def __init__(self, last):
+        super().__init__()
+        self.last = last
+
+    def forward(self, x, lengths, *_):
+        steps = torch.linspace(-1, 1, x.shape[2])
+        rise = (x[:, 0] * steps).sum(dim=1, keepdim=True) / lengths[:, None]
+        return self.last(rise.repeat(1, 3))
+
+
+def test_first_labels_of_signals_follow_from_summaries_where_a_net_knows_less(caplog):
+    caplog.set_level("INFO", logger="apportion")
+    untrained = build_net("conv1d", SIGNALS)
+    (instances, *_) = place((SIGNALS, None, None), CPU)
+    with penultimate(untrained, instances) as own:
+        features = bags_of(features_of(own, untrained, instances, 64), instances)
+    of_net = (fit_features(features).labels == SIGNALS.truth).mean()
+    found = resolved(untrained, SIGNALS)
+    assert (found.first == SIGNALS.truth).mean() > max(0.95, of_net + 0.05)
+    assert found.first_weight == module.FIRST_WEIGHT
+    assert "by summaries." in caplog.text
+
+
+def test_first_labels_of_signals_follow_from_a_net_that_knows_more(caplog):
+    """What tells the classes is everywhere in a signal, and small beside its noise."""
+    caplog.set_level("INFO", logger="apportion")
+    rng = np.random.default_rng(3)
+    truth = np.concatenate([rng.choice(3, 20, p=rng.dirichlet(np.ones(3))) for _ in range(12)])
+    pattern = torch.from_numpy(rng.choice([-1.0, 1.0], 64)).float()
+    x = (truth[:, None] - 1) * pattern.numpy() + 2 * rng.normal(size=(len(truth), 64))
+    bags = Bags.from_rows(x[:, None].astype(np.float32), np.arange(240) // 20, truth=truth)
+
+    class Knows(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(2, 3)
+
+        def forward(self, x):
+            return self.fc((x[:, 0] @ pattern / 64)[:, None].repeat(1, 2))
+
+    assert (resolved(Knows(), bags).first == truth).mean() > 0.9
+    assert "by the net." in caplog.text
+
+
+def test_signals_need_no_last_layer_that_is_known():
+    assert (resolved(Frames(nn.Identity()), SIGNALS).first == SIGNALS.truth).mean() > 0.95
+    three = SIGNALS.with_rows((*SIGNALS.parts, np.zeros(SIGNALS.n_rows, np.float32)))
+    with pytest.raises(ConfigError, match=r"has no nn.Linear that returns its 3 logits"):
+        resolved(Frames(nn.Identity()), three)
+
+
+def test_signals_are_learned_from_summaries_to_the_end_and_resumed(tmp_path):
+    net = build_net("summary", SIGNALS)
+    history = fit(net, SIGNALS, method="fpl-mean-map", config=CONFIG)
+    assert history["label_accuracy"][-1] > 0.95
+
+    def run(epochs, on_epoch=None):
+        made = build_net("summary", SIGNALS)
+        config = TrainConfig(epochs=epochs, batch_size=32, device="cpu", threads=1)
+        return made, fit(made, SIGNALS, method="fpl-mean-map", config=config, run=tmp_path / "run",
+                         on_epoch=on_epoch)  # fmt: skip
+
+    with pytest.raises(Interrupted):
+        run(3, stop_after(1))
+    again, resumed = run(3)
+    assert resumed["label_accuracy"] == history["label_accuracy"]
+    ours, theirs = again.state_dict(), net.state_dict()
+    assert all(value.equal(theirs[name]) for name, value in ours.items())

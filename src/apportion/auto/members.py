@@ -158,7 +158,7 @@ def check_is_table(method: str, kind: str) -> None:
     if kind != "table" and not (kind == SPARSE and method != AUTO):
         raise ConfigError(
             f"{method} is for tables, but the instances are {kind}.",
-            "Choose a method of nets, for example fpl"
+            "Leave it out, or choose a method of nets, for example fpl"
             + ("; or pass a trained network as model=." if method == "mean-map" else "."),
         )
 

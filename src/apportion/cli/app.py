@@ -74,7 +74,7 @@ class Verbs(TyperGroup):
 
 @contextmanager
 def _refused_once() -> Iterator[None]:
-    """Let one of several processes alone show which option the parser refuses."""
+    """Show in one of several processes alone which option the parser refuses."""
     try:
         yield
     except Exception as error:

@@ -169,14 +169,15 @@ class TrainJob:
 
     def _method(self) -> Choice:
         """Return the method that is given, or else the default."""
-        from apportion.plan import METHOD, Choice, default_method
+        from apportion.plan import Choice, default_method, pseudo_labels_for
 
         if "name" in self.method:
             return Choice(self.method["name"], "given")
+        kind, preset = self.source.kind, self.train.get("preset")
         if self.method:
-            return Choice(METHOD, f"whose {listing([*self.method])} is given")
-        given = [*self.train, *self.model]
-        return default_method(self.source.kind, given, self.train.get("preset"))
+            named = pseudo_labels_for(kind, preset)
+            return Choice(named, f"whose {listing([*self.method])} is given")
+        return default_method(kind, [*self.train, *self.model], preset)
 
     def _for_net(self, chosen: Choice, columns: Columns | None, *, begun: bool) -> Prepared:
         from apportion.methods.registry import method_from

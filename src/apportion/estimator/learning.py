@@ -28,6 +28,7 @@ from apportion.model.learner import LearnerNet, is_learner
 from apportion.model.model import Model
 from apportion.plan import (
     AUTO,
+    SIGNALS,
     SPARSE,
     Choice,
     Choices,
@@ -37,7 +38,7 @@ from apportion.plan import (
 )
 from apportion.runs.run import Run
 from apportion.training.features import MEAN_MAP
-from apportion.training.frozen import fit_frozen
+from apportion.training.frozen import fit_frozen, fit_summaries
 from apportion.training.history import History
 from apportion.training.progress import brief, progress_bars, readable
 
@@ -61,7 +62,7 @@ class LearnerPlan(Choices):
 
 @dataclass(frozen=True)
 class FrozenPlan(Choices):
-    """What the training of a linear layer on a frozen net uses, and why."""
+    """What the training of a linear layer on a frozen net, or on summaries, uses, and why."""
 
     net: Choice
     method: Choice
@@ -127,7 +128,9 @@ def check_settings(estimator: Any, method: Any) -> None:
 def _check_no_run(estimator: Any) -> None:
     if estimator.run is not None:
         kind = type(estimator.model).__name__
-        what = f"a linear layer on a {kind}" if isinstance(estimator.model, nn.Module) else kind
+        on = "summaries" if estimator.model is None else f"a {kind}"
+        is_layer = estimator.model is None or isinstance(estimator.model, nn.Module)
+        what = f"a linear layer on {on}" if is_layer else kind
         raise ConfigError(
             f"run is {str(estimator.run)!r}, but the training of {what} keeps no folder.",
             "Leave run out, and save what was learned: classifier.save(path).",
@@ -140,8 +143,13 @@ def plan_for(estimator: Any, method: Choice, bags: Bags) -> LearnerPlan | TableP
     if _is_frozen(estimator.model, method.value):
         reason = "given: it stays as it is, below a linear layer that is learned"
         return FrozenPlan(Choice(type(estimator.model).__name__, reason), method, validation)
+    kind = kind_of_instances(bags)
+    if _summarizes(estimator, method.value, kind):
+        _check_no_run(estimator)
+        reason = "the instances are signals: a linear layer is learned on what each is like"
+        return FrozenPlan(Choice("summary", reason), method, validation)
     if method.value in TABLE_METHODS:
-        check_is_table(method.value, kind_of_instances(bags))
+        check_is_table(method.value, kind)
         return plan_table(bags, method, validation, train_options(estimator).get("threads"))
     if isinstance(bags.x, Items):
         raise ConfigError(
@@ -163,7 +171,8 @@ def train(
 ) -> tuple[Model, History]:
     """Train what the settings of an estimator ask for."""
     called = _without_end(callback_of(estimator.callbacks))
-    if _is_frozen(estimator.model, method.value):
+    summarizes = _summarizes(estimator, method.value, kind_of_instances(bags))
+    if summarizes or _is_frozen(estimator.model, method.value):
         return _train_frozen(estimator, bags, valid, seed, called)
     if method.value not in TABLE_METHODS:
         return _train_learner(estimator, _targets(method), bags, valid, seed, called)
@@ -242,12 +251,20 @@ def _is_frozen(model: Any, method: Any) -> bool:
     return isinstance(model, nn.Module) and isinstance(method, str) and method == MEAN_MAP
 
 
+def _summarizes(estimator: Any, method: Any, kind: str) -> bool:
+    """Tell whether a linear layer is learned on summaries of signals."""
+    return estimator.model is None and method == MEAN_MAP and kind == SIGNALS
+
+
 def _train_frozen(
     estimator: Any, bags: Bags, valid: Bags | None, seed: int, called: Any
 ) -> tuple[Model, History]:
-    backbone, device = copy.deepcopy(estimator.model), estimator.device
+    device = estimator.device
     options = {"seed": seed, "device": device, "threads": train_options(estimator).get("threads")}
-    net, history = fit_frozen(backbone, bags, valid, **options)
+    if estimator.model is None:
+        net, history = fit_summaries(bags, valid, **options)
+    else:
+        net, history = fit_frozen(copy.deepcopy(estimator.model), bags, valid, **options)
     log.info("%s", readable(history.records[-1], 1, "round"))
     if called is not None:
         called(copy.deepcopy(history.records[-1]), net)

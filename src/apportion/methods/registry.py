@@ -18,12 +18,13 @@ from apportion.methods.pi_model import PiModel
 from apportion.methods.proportion_loss import ProportionLoss
 from apportion.methods.pseudo_labels import FPL
 from apportion.methods.vat import LLPVAT
-from apportion.plan import AUTO, METHOD
+from apportion.plan import AUTO, FROM_FEATURES, METHOD
 
 __all__ = ["METHODS", "describe", "method_from", "method_named"]
 
 METHODS: dict[str, Method] = {
     "fpl": FPL(),
+    FROM_FEATURES: FPL(first="mean-map"),
     "fpl-plain": FPL(unlikelihood="plain"),
     "greedy": FPL(eta=0),
     "naive": FPL(eta=0, memory=0),

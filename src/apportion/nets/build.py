@@ -1,5 +1,7 @@
 """Networks that are ready to train: a perceptron, and ResNet-18 over images or over signals.
 
+For signals there is a linear layer on summaries of them as well.
+
 Each contains its preprocessing: `Normalized` keeps the mean and the standard deviation of the data
 beside the weights, so that it takes instances as they are stored (uint8 images, raw columns)
 wherever it is used. `build_net` measures them over the rows that stand in bags, in one pass
@@ -38,6 +40,7 @@ from apportion.nets.recipe import (
     write_recipe,
 )
 from apportion.nets.resnet import ResNet, conv1d, resnet18
+from apportion.nets.summary import Summary
 
 __all__ = ["NETS", "build_net", "from_recipe", "move_to"]
 
@@ -57,7 +60,12 @@ def move_to(device: torch.device, net: nn.Module) -> None:
 
 # --------------------------------------------------------------------------- a net for the data
 
-NETS: dict[str, Callable[..., nn.Module]] = {"mlp": mlp, "conv1d": conv1d, "resnet18": resnet18}
+NETS: dict[str, Callable[..., nn.Module]] = {
+    "mlp": mlp,
+    "conv1d": conv1d,
+    "resnet18": resnet18,
+    "summary": Summary,
+}
 
 
 def build_net(name: str, bags: Bags, *, seed: int = 0, **options: Any) -> Normalized:
@@ -68,12 +76,12 @@ def build_net(name: str, bags: Bags, *, seed: int = 0, **options: Any) -> Normal
 
     Parameters
     ----------
-    name : {"mlp", "conv1d", "resnet18"}
+    name : {"mlp", "conv1d", "resnet18", "summary"}
     bags : Bags
         Its `x` may be an array, a memory-mapped one or a tensor. It may be a tuple of two of them:
         numbers (M, F) and whole codes of categories (M, K) for "mlp", where F may be 0; frames
-        (M, channels, length) and how many of each signal's are real (M,) for "conv1d", which are
-        then all that is measured and seen.
+        (M, channels, length) and how many of each signal's are real (M,) for "conv1d" and
+        "summary", which are then all that is measured and seen.
     seed : int
         Decides the weights, to the bit. The caller's random state stays as it is.
     **options

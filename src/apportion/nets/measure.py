@@ -24,12 +24,18 @@ CHUNK = 2**21  # values that are read at a time: 16 MiB in float64
 MOST_CATEGORIES_IN_ALL = 2**20  # of all columns: with 256 units above them, weights of 1 GiB
 
 # What the axes of an instance are, where a net depends on them; the others take any shape.
-AXES = {"conv1d": ("channels", "length"), "resnet18": ("channels", "height", "width")}
+OF_SIGNALS = ("channels", "length")
+AXES = {
+    "conv1d": OF_SIGNALS,
+    "summary": OF_SIGNALS,
+    "resnet18": ("channels", "height", "width"),
+}
 
 # What the second part holds, and the axes of the two parts.
 PAIRS = {
     "mlp": ("codes", ("features",), ("columns",)),
-    "conv1d": ("lengths", ("channels", "length"), ()),
+    "conv1d": ("lengths", OF_SIGNALS, ()),
+    "summary": ("lengths", OF_SIGNALS, ()),
 }
 
 

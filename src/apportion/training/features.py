@@ -3,7 +3,8 @@
 The features of an instance are the input of the layer that makes logits: the last `nn.Linear` that
 is called and returns one number per class. Where a network has none, or another one knows more of
 the instances, a function of a batch returns the features. Both are computed in evaluation mode, in
-float32, once per distinct row.
+float32, once per distinct row. Signals have summaries as well (`apportion.nets.summary`), from
+which more follows than from a network that is not trained yet: bags that are held out decide.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ from apportion.engine.copies import Parts
 from apportion.engine.inference import cut, evaluating
 from apportion.errors import ConfigError, DataError, Option
 from apportion.labels.linear import LINEAR_FITS
-from apportion.labels.start import fit_features
+from apportion.labels.start import fit_features, most_telling
 from apportion.methods.base import Method
 from apportion.methods.pseudo_labels import FPL
-from apportion.plan import SPARSE, kind_of_instances
+from apportion.nets.summary import summaries
+from apportion.plan import SIGNALS, SPARSE, kind_of_instances
 from apportion.training.checks import check_differ
 
 __all__ = ["Features", "bags_of", "features_of", "last_layer", "penultimate",
@@ -48,7 +50,8 @@ def with_first_labels(
 
     They do if its `first` is a function from a batch to features; or if it is "mean-map" and the
     instances are no rows of a table, which are features themselves: then they are those of the net.
-    Those of a run that is resumed are in its state, and computed no more.
+    Of signals they may be summaries instead, which tell more than a net that has learned nothing.
+    First labels of a run that is resumed are in its state, and computed no more.
     """
     if not isinstance(method, FPL):
         return method
@@ -67,17 +70,48 @@ def with_first_labels(
     if resumed:
         return replace(method, first="random", first_weight=weight)
     if callable(first):
-        found = features_of(first, first, instances, most)
+        known = {"a function": features_of(first, first, instances, most)}
     else:
-        with penultimate(net, instances) as features:
-            found = features_of(features, net, instances, most)
-    bags = bags_of(found, instances)
+        known = _features_known(net, instances, most)
+    several = {source: bags_of(found, instances) for source, found in known.items()}
+    source = _most_telling(several, seed)
+    bags, found = several[source], known[source]
     labels, linear = fit_features(bags, seed=seed)
-    log.info("First labels follow from %d features of each of %d rows.", found.shape[1], len(found))
+    log.info(
+        "First labels follow from %d features of each of %d rows, by %s.",
+        found.shape[1],
+        len(found),
+        source,
+    )
     if method.unlikelihood != "log":
         return replace(method, first=labels, first_weight=weight)
     sure = linear.confidence(bags.x, bags.index)
     return replace(method, first=sure.astype(np.float32), first_weight=weight)
+
+
+def _features_known(net: nn.Module, instances: Instances, most: int) -> dict[str, NDArray[Any]]:
+    """Return features of the net, and of signals summaries as well, by where they come from."""
+    found, parts = dict[str, NDArray[Any]](), instances.bags.parts
+    frames_alone = len(parts) == 1 or (len(parts) == 2 and len(parts[1].shape) == 1)
+    if kind_of_instances(instances.bags) == SIGNALS and frames_alone:
+        found["summaries"] = features_of(summaries, summaries, instances, most)
+    try:
+        with penultimate(net, instances) as features:
+            found["the net"] = features_of(features, net, instances, most)
+    except ConfigError:  # it has no last layer that is known to be such
+        if not found:
+            raise
+    return found
+
+
+def _most_telling(several: dict[str, Bags], seed: int) -> str:
+    """Return where the features come from that tell most."""
+    if len(several) == 1:
+        return next(iter(several))
+    chosen, errors = most_telling([*several.values()], seed=seed)
+    missed = (f"{error:.3f} by {source}" for source, error in zip(several, errors, strict=True))
+    log.info("Proportions of held-out bags are missed by %s.", ", ".join(missed))
+    return [*several][chosen]
 
 
 def last_layer(net: nn.Module, instances: Instances) -> nn.Linear:

@@ -9,13 +9,14 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from apportion import TrainConfig, fit
+from apportion import FPL, TrainConfig, fit
 from apportion.cli.app import app
 from apportion.errors import ConfigError, DataError
+from apportion.methods.registry import describe
 from apportion.runs.run import Run
 from apportion.study.datasets.benchmarks import cifar10
 from apportion.study.reproduce import running
-from apportion.study.reproduce.paper import Cell
+from apportion.study.reproduce.paper import Cell, Paper
 from apportion.study.reproduce.running import run
 from apportion.study.reproduce.schedule import time_together
 from apportion.training.history import History
@@ -208,6 +209,21 @@ def job_of(paper, cell, beside, monkeypatch, now):
     )
     folder.mkdir(parents=True)
     return running._job(paper, cell, problem, folder, "cpu", about, beside, None)
+
+
+def test_a_method_with_settings_of_the_table_is_trained_by_them(tmp_path, monkeypatch):
+    paper = small_paper(tmp_path / "p")
+    file = paper.folder / "table.toml"
+    own = '\nown = ["decided"]\n[settings]\ndecided = { name = "greedy", first = "decide" }\n'
+    file.write_text(file.read_text().replace("\n[paper]", f"{own}\n[paper]"))
+    paper = Paper(paper.folder)
+    cells = {cell.method: cell for cell in paper.cells() if cell.bag_size == 8}
+    job = job_of(paper, cells["decided"], {cells["decided"]}, monkeypatch, [0.0])
+    assert describe(job.method) == describe(FPL(eta=0, first="decide"))
+    assert paper.settings_of(cells["fpl"]) == {"name": "fpl"}
+    file.write_text(file.read_text().replace("first =", "fist ="))
+    with pytest.raises(ConfigError, match="'greedy' has no setting 'fist'"):
+        run(Paper(paper.folder), [cells["decided"]], data=tmp_path / "nowhere")
 
 
 def records(n, seconds):

@@ -14,7 +14,7 @@ leaves whole cells only.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,7 @@ class Cell:
         return f"{self.dataset} · {self.method} · bags of {self.bag_size} · seed {self.seed}"
 
 
-FIELDS = tuple(field.name for field in fields(Cell))
+FIELDS = tuple(own.name for own in fields(Cell))
 
 
 @dataclass(frozen=True)
@@ -60,11 +60,16 @@ class PaperTable:
     epochs: int
     paper: Mapping[str, Sequence[float]]  # in percent, by method
     own: Sequence[str] = ()  # methods that the paper does not have
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # of other names
 
     @property
     def methods(self) -> Sequence[str]:
         """The paper's methods, then those of our own."""
         return [*self.paper, *self.own]
+
+    def settings_of(self, method: str) -> Mapping[str, Any]:
+        """Return the name and the settings of a method, as `method_from` takes them."""
+        return self.settings.get(method, {"name": method})
 
     def cells(self, seed: int) -> Iterator[Cell]:
         """Yield its cells of one seed, method after method."""
@@ -104,6 +109,15 @@ class Paper:
                 cells = (cell for table in self.tables.values() for cell in table.cells(seed))
                 found |= dict.fromkeys(_chosen(entry, cells))
         return list(found)
+
+    def settings_of(self, cell: Cell) -> Mapping[str, Any]:
+        """Return the name and the settings of a cell's method: those of the first table with it."""
+        with_it = (
+            table
+            for table in self.tables.values()
+            if table.dataset == cell.dataset and cell.method in table.methods
+        )
+        return next((table.settings_of(cell.method) for table in with_it), {"name": cell.method})
 
     def results(self) -> dict[Cell, dict[str, Any]]:
         """Return the lines of all cells that were run."""
@@ -166,8 +180,8 @@ def _cell(line: Mapping[str, Any]) -> Cell:
 
 def _table(file: Path, content: Mapping[str, Any]) -> PaperTable:
     try:
-        given = {"own": (), **content}
-        table = PaperTable(**{field.name: given[field.name] for field in fields(PaperTable)})
+        given = {"own": (), "settings": {}, **content}
+        table = PaperTable(**{own.name: given[own.name] for own in fields(PaperTable)})
         lengths = {method: len(numbers) for method, numbers in table.paper.items()}
     except (KeyError, AttributeError) as error:
         raise DataError(f"{file} lacks {error}.", "See the other tables.") from error

@@ -21,7 +21,7 @@ from apportion.bags.bags import Bags
 from apportion.config import TrainConfig
 from apportion.engine.device import device_for
 from apportion.errors import ConfigError, RunError, suggestion
-from apportion.methods.registry import method_named
+from apportion.methods.registry import method_from
 from apportion.nets.build import build_net
 from apportion.nets.normalized import Normalized
 from apportion.nets.resnet import resnet18
@@ -96,7 +96,7 @@ def run(
         Those that were recorded.
     """
     for cell in cells:
-        method_named(cell.method)  # before anything is read
+        method_from(paper.settings_of(cell))  # before anything is read
         if cell.dataset not in READERS:
             raise ConfigError(
                 f"there is no dataset {cell.dataset!r}.", suggestion(cell.dataset, READERS)
@@ -205,7 +205,7 @@ def _job(
     return Job(
         net(cell.seed),
         *bags,
-        method=cell.method,
+        method=method_from(paper.settings_of(cell)),
         config=_config(cell, device),
         run=folder,
         on_epoch=on_epoch,
