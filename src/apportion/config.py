@@ -160,7 +160,8 @@ class TrainConfig:
         Processes that read the items of a Dataset ahead of their use, as in a DataLoader; with 0
         they are read between the steps. Results are the same. Arrays need none.
     checkpoint_every : int
-        The number of epochs between checkpoints, in training with a run folder.
+        The number of epochs between checkpoints, in training with a run folder. One is also saved
+        after an epoch that ends five minutes or more after the last one.
 
     Examples
     --------

@@ -29,8 +29,9 @@ def test_images_are_learned_from_without_bags_and_a_training_begins_with_that(qu
     assert config["plan"]["epochs"] == "2 (the default)"
     done("train", *files, *STRONG, "--pretrained", OUT, "--out", "a")
     assert config_of("a")["plan"]["pretraining"] == "loaded from pre, of 64 rows"
-    assert "nothing to do" in done("pretrain", "images", "--out", OUT, *PLACE).stdout
-    assert "nothing to do" in done("pretrain", "--resume", OUT).stdout
+    finished = "pre is finished: 2 epochs. There is nothing to do."
+    assert finished in done("pretrain", "images", "--out", OUT, *PLACE).stdout
+    assert finished in done("pretrain", "--resume", OUT).stdout
 
 
 @pytest.mark.parametrize("again", [["images", "--out", OUT, *PLACE], ["--resume", OUT]])
@@ -97,6 +98,30 @@ def test_it_is_said_what_a_folder_of_pretraining_is(quick, files):
     assert "apportion train --resume a" in refused("pretrain", "--resume", "a")
     assert "apportion train --resume a" in refused("pretrain", "images", "--out", "a")
     assert "apportion pretrain --resume pre" in refused("train", *files, *STRONG, "--out", OUT)
+
+
+def test_other_images_are_no_reason_to_call_a_run_finished(quick, files, tmp_path):
+    done("pretrain", "images", "--out", OUT, *PLACE)
+    (tmp_path / "images").rename(tmp_path / "others")
+    for arguments, differ in (
+        (["others"], "images"),
+        (["images", "--size", "4x4"], "size"),
+        (["others", "--follow-links", "--net", "mlp"], "net, follow_links, images"),
+    ):
+        said = refused("pretrain", *arguments, "--out", OUT, *PLACE)
+        assert f"--out pre holds a pre-training of other options: {differ}.\n" in said
+
+
+@pytest.mark.parametrize("verb", ["train", "pretrain"])
+def test_a_folder_without_a_run_to_go_on_with_is_told(quick, files, tmp_path, verb):
+    done("pretrain", "images", "--out", OUT, *PLACE)
+    (tmp_path / "a").mkdir()
+    Run(OUT).pretrained.rename(Run("a").pretrained)
+    given = [verb, *(["images", *PLACE] if verb == "pretrain" else [*files, *STRONG])]
+    said = refused(*given, "--out", "a")
+    assert "--out a has pretrained.safetensors, but no run to go on with" in said
+    assert "--resume" not in said
+    done(*given, "--out", "a", "--force")
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,11 @@
 import shutil
 
 import pytest
+from PIL import Image
 
 from apportion import Run
 from apportion.cli.terminal import Interruption
+from apportion.training.session import Session
 from tests.cli.images_on_disk import PLACE, STRONG, write_images
 from tests.cli.wards_on_disk import config_of, records, run, write
 from tests.nets.small_resnet import few_epochs
@@ -116,6 +118,31 @@ def test_ctrl_c_in_pretraining_says_how_to_go_on(quick, files, tmp_path, monkeyp
     assert config_of(tmp_path / "cut") == config_of(tmp_path / "whole")
 
 
+@pytest.mark.parametrize(("epoch", "lost"), [(3, "none is saved"), (12, "10 are saved")])
+def test_what_is_stopped_at_once_says_how_much_of_it_is_saved(
+    quick, files, tmp_path, monkeypatch, epoch, lost
+):
+    few_epochs(12, monkeypatch.setitem)
+    train_epoch, folder = Session.train_epoch, tmp_path / "a"
+
+    def stop(session, number):
+        if number == epoch:
+            raise KeyboardInterrupt
+        return train_epoch(session, number)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Session, "train_epoch", stop)
+        result = run("train", *files, *STRONG, "--out", folder)
+    assert result.exit_code == 130
+    said = f"Stopped after {epoch - 1} of 12 epochs of pre-training, of which {lost}. To go on:"
+    assert f"{said}\n  apportion train --resume {folder}" in result.stderr
+    assert f"{epoch - 1} of 12 epochs of pre-training are done" in refused("report", folder)
+    said = refused("predict", folder / "pretraining", tmp_path / "files.csv")
+    assert "apportion train --resume and the folder above it" in said
+    again = f"{folder / 'pretraining'} was left after 2 records of its log, without a checkpoint"
+    assert (again in done("train", "--resume", folder).stderr) == (epoch == 3)
+
+
 @pytest.mark.parametrize("epoch", [1, 2, 3])
 def test_a_run_killed_at_any_epoch_ends_as_if_nothing_had_happened(
     quick, files, tmp_path, monkeypatch, epoch
@@ -189,3 +216,15 @@ def test_contradictions_and_what_is_missing_are_named(quick, files, tmp_path):
         assert problem in refused("train", own)
     beside = refused("train", "--resume", tmp_path / "a", "--no-pretrain")
     assert "but there is also --pretrain" in beside
+
+
+@pytest.mark.parametrize("verb", ["train", "pretrain"])
+def test_images_that_are_all_the_same_are_told_before_anything_is_learned(
+    quick, files, tmp_path, verb
+):
+    for path in (tmp_path / "images").iterdir():
+        Image.new("RGB", (8, 8), "white").save(path)
+    given = [*files, *STRONG] if verb == "train" else [tmp_path / "images", *PLACE]
+    said = refused(verb, *given, "--out", tmp_path / "a")
+    assert "all 64 images are the same: nothing can be learned from them." in said
+    assert not (tmp_path / "a").exists()

@@ -268,7 +268,7 @@ def test_broken_images_are_named_and_counted(tmp_path):
         ({"file": ["a.png", "/a.png", "b"]}, {}, "'/a.png' in row 1 .* is outside the folder"),
         ({"file": ["a.png", r"C:\a.png", "b"]}, {}, "is outside the folder"),
         ({"file": ["a.png", None, "b"]}, {}, "row 1 .* has no 'file'; 1 of 3"),
-        ({"bag": [None, "n", None]}, {}, "row 0 .* has no 'bag'; 2 of 3"),
+        ({"bag": [None, "n", None]}, {}, "(?s)row 0 .* has no 'bag'; 2 of 3.*pass skip_un"),
         ({}, {"file": "fil"}, "^rows has no column 'fil'.\n  Did you mean 'file'"),
         ({}, {"bag": "bags"}, "no column 'bags'.\n  Did you mean 'bag'"),
         ({}, {"label": "kin"}, "no column 'kin'.\n  Did you mean 'kind'"),
@@ -292,6 +292,22 @@ def test_a_table_without_rows_is_refused(tmp_path):
 def test_a_folder_that_is_none_is_refused(tmp_path):
     with pytest.raises(DataError, match=r"nowhere is not a folder"):
         read_images(tmp_path / "nowhere", filled(tmp_path), proportions=SHARES)
+
+
+@pytest.mark.parametrize("ending", ["gif", "tiff", "png", "webp"])
+def test_frames_and_pages_that_are_left_out_are_told(tmp_path, ending, caplog):
+    pages = [Image.fromarray(pixels(seed)) for seed in (0, 1, 2)]
+    for name in ("a", "b"):
+        path = tmp_path / f"{name}.{ending}"
+        pages[0].save(path, save_all=True, append_images=pages[1:], lossless=True)
+    pages[0].save(tmp_path / f"c.{ending}", lossless=True)
+    table = pd.DataFrame({"file": [f"{name}.{ending}" for name in "abc"], "bag": "n"})
+    x = read_images(tmp_path, table, proportions={"n": [1.0]}).x
+    assert len(x) == 3
+    (told,) = caplog.messages
+    place = "(row 0 of the table, counted from 0)"
+    rest = "has several frames or pages (and 1 more like it): only the first is read."
+    assert told == f"'a.{ending}' {place} {rest}"
 
 
 def test_bags_are_checked_before_images_are_read(tmp_path):

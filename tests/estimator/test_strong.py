@@ -10,7 +10,7 @@ from torch import nn
 
 from apportion import Bags, LLPClassifier, Run
 from apportion.engine.device import own_threads
-from apportion.errors import ConfigError, RunError
+from apportion.errors import ConfigError, DataError, RunError
 from apportion.plan import Pretraining
 from apportion.training import pretrained
 from apportion.training.pretrain import pretrain
@@ -267,3 +267,15 @@ def test_images_of_any_integers_are_mixed(quick):
     bags = images()
     wide = Bags.from_rows(bags.x.astype(np.int64), np.arange(64) // 8, truth=bags.truth)
     assert strong(pretrain=False).fit(wide).predict(wide.x).shape == (64,)
+
+
+@pytest.mark.parametrize("options", [{}, {"pretrain": False}, {"method": "fpl", "pretrain": True}])
+def test_images_that_are_all_the_same_are_told_before_anything_is_learned(
+    quick, tmp_path, monkeypatch, options
+):
+    bags = images()
+    same_rows = Bags.from_rows(np.zeros_like(bags.x), np.arange(64) // 8, truth=bags.truth)
+    monkeypatch.setattr(Run, "append", lambda *_: pytest.fail("learned"))
+    with pytest.raises(DataError, match="all 64 images are the same: nothing can be learned"):
+        strong(run=tmp_path / "a", **options).fit(same_rows)
+    assert not Run(tmp_path / "a").has_begun()

@@ -6,7 +6,7 @@ import pytest
 from safetensors.torch import load_file
 
 from apportion import FPL, Run
-from apportion.errors import RunError
+from apportion.errors import ApportionError, RunError
 from tests.cli.wards_on_disk import QUICK, config_of, records, run, train_in, without_times, write
 from tests.training.interrupted_runs import (
     CONFIG,
@@ -64,6 +64,29 @@ def test_a_run_stopped_among_epochs_that_were_added_goes_on(tmp_path):
     )
 
 
+def test_the_plan_says_how_many_epochs_there_are_and_with_how_many_it_began(tmp_path):
+    run, said = Run(tmp_path), []
+    for epochs in (EPOCHS, EPOCHS + 1, EPOCHS + 2):
+        train(tmp_path, config=replace(CONFIG, epochs=epochs))
+        said.append(run.settings()["plan"]["epochs"])
+        edited = run.config.read_text().replace("[plan]\n", "[plan]  # why\n\n")
+        run.config.write_text(edited)
+    begun = f"{EPOCHS} when it began)"
+    assert said == [f"{EPOCHS} (given to fit)", *(f"{EPOCHS + k} (given; {begun}" for k in (1, 2))]
+    assert run.config.read_text().count("# why") == 1
+
+
+def test_a_plan_that_cannot_be_changed_is_left_alone(tmp_path):
+    train(tmp_path)
+    config = Run(tmp_path).config
+    plan = 'epochs = """\nsome"""'
+    config.write_text(config.read_text().replace(f'epochs = "{EPOCHS} (given to fit)"', plan))
+    before = config.read_text()
+    with pytest.raises(ApportionError, match=r"config\.toml"):
+        train(tmp_path, config=LONGER)
+    assert config.read_text() == before
+
+
 @pytest.mark.parametrize("changes", [{"schedule": "cosine"}, {"warmup": 0.5}], ids=str)
 def test_a_rate_that_depends_on_the_epochs_rules_out_more(tmp_path, changes):
     train(tmp_path, config=replace(CONFIG, **changes))
@@ -90,7 +113,9 @@ def test_epochs_are_added_at_the_command_line(tmp_path):
     more = ["--epochs", 5, "--eta", sections["resolved"]["eta"], "--out", tmp_path / "whole"]
     assert run("train", *files, *QUICK, *more).exit_code == 0
     assert_alike(folder, tmp_path / "whole")
+    assert sections["plan"]["epochs"] == "3 (given)"
     sections["train"]["epochs"] = 5
+    sections["plan"]["epochs"] = "5 (given; 3 when it began)"
     assert config_of(folder) == sections
     assert "is finished: 5 epochs" in run("train", "--resume", folder).stdout
     assert "is finished: 5 epochs" in run("train", "--resume", folder, "--epochs", 5).stdout

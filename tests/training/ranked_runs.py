@@ -12,6 +12,7 @@ import os
 import sys
 from dataclasses import replace
 from datetime import date
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from apportion.methods.pseudo_labels import FPL
 from apportion.methods.registry import METHODS
 from apportion.methods.vat import LLPVAT
 from apportion.nets.build import build_net
+from apportion.training.archive import Archive
 from apportion.training.fit import fit
 from apportion.training.job import Job
 from apportion.training.many import fit_many
@@ -187,6 +189,24 @@ def of_door(name: str) -> Any:
         return f"{type(error).__name__}: {error}"
 
 
+def of_slow(name: str) -> Any:
+    """Return after which epochs a checkpoint is made, where clocks do not agree."""
+    clock, saved = count(step=200), []
+    save = Archive.save_checkpoint
+
+    def noted(self: Archive, session: Any) -> None:
+        saved.append(session.history.n_epochs)
+        save(self, session)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Archive, "save_checkpoint", noted)
+        if os.environ.get("RANK", "0") == name:
+            patch.setattr("apportion.training.archive.monotonic", lambda: float(next(clock)))
+        config = TrainConfig(epochs=5, batch_size=32, checkpoint_every=100)
+        fit(mlp(), bags_of(), config=config, run=Path(sys.argv[1], f"slow{name}"))
+    return saved
+
+
 def of_apart(name: str) -> Any:
     """Pass something to the first process alone, or something else."""
     leads, bags, net = os.environ.get("RANK", "0") == "0", bags_of(), mlp()
@@ -215,6 +235,7 @@ KINDS = {
     "net": of_net,
     "bags": of_bags,
     "shard": of_shard,
+    "slow": of_slow,
 }
 
 

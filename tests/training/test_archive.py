@@ -15,7 +15,10 @@ from apportion.errors import RunError
 from apportion.nets.build import build_net, from_recipe
 from apportion.runs.header import read_header
 from apportion.runs.run import Run
+from apportion.training.archive import Archive
 from apportion.training.fit import fit
+from apportion.training.session import Session
+from tests.training.interrupted_runs import Interrupted, stop_after
 from tests.training.small_training import (
     CONFIG,
     TEST,
@@ -75,6 +78,46 @@ def test_sections_of_the_callers_go_into_the_configuration(tmp_path):
     assert read["data"] == {"rows": 'a "b".csv', "counts": True}
     assert read["model"] == {"hidden": [8]}
     assert TrainConfig.from_dict(read["train"]) == CONFIG
+
+
+@pytest.fixture
+def minutes(monkeypatch):
+    """Make epochs take so many minutes each; return a list of the epochs that are saved."""
+    now, saved = 0.0, []
+    train_epoch, save = Session.train_epoch, Archive.save_checkpoint
+
+    def note(archive, session):
+        saved.append(session.history.n_epochs)
+        save(archive, session)
+
+    def take(*each):
+        def slow(session, epoch):
+            nonlocal now
+            now += 60 * each[epoch - 1]
+            return train_epoch(session, epoch)
+
+        monkeypatch.setattr(Session, "train_epoch", slow)
+        return saved
+
+    monkeypatch.setattr("apportion.training.archive.monotonic", lambda: now)
+    monkeypatch.setattr(Archive, "save_checkpoint", note)
+    return take
+
+
+def test_a_checkpoint_is_due_by_epochs_and_by_minutes_since_the_last_one(tmp_path, minutes):
+    saved = minutes(2, 2, 1, 4, 1, 20, 1, 1, 1)
+    fit(network(), TRAIN, config=replace(CONFIG, epochs=9, checkpoint_every=4), run=tmp_path)
+    assert saved == [3, 4, 6, 8, 9]
+
+
+def test_slow_epochs_are_not_lost_by_a_kill(tmp_path, minutes):
+    saved = minutes(6, 3, 3, 3)
+    config = replace(CONFIG, epochs=4, checkpoint_every=10)
+    with pytest.raises(Interrupted):
+        fit(network(), TRAIN, config=config, run=tmp_path, on_epoch=stop_after(2))
+    assert saved == [1]
+    fit(network(), TRAIN, config=config, run=tmp_path)
+    assert saved == [1, 3, 4]  # what passed before it went on counts no more
 
 
 def test_interrupting_between_epochs_saves_first(tmp_path):

@@ -10,9 +10,10 @@ from torch import nn
 
 from apportion.bags.bags import Bags
 from apportion.engine.batches import place
-from apportion.errors import BagError, ConfigError
+from apportion.errors import BagError, ConfigError, DataError
 from apportion.methods.pseudo_labels import FPL
-from apportion.training.checks import check_batch, check_input, check_types
+from apportion.training import checks
+from apportion.training.checks import check_batch, check_differ, check_input, check_types
 from apportion.training.fit import fit
 from tests.training.small_training import CONFIG, TRAIN, VALID, network, refusal
 
@@ -213,3 +214,70 @@ def test_columns_of_an_array_that_stand_for_bags_are_warned_of(caplog):
     (said,) = told(caplog, Bags.from_rows(np.concatenate([x, constant], axis=1), bag, shares))
     assert "Columns '1', '2' are constant within every bag" in said
     assert "Leave such columns out of x." in said
+
+
+# ----------------------------------------------------------------------- rows that are all the same
+
+
+class Watched:
+    """Rows that say which of them are read."""
+
+    def __init__(self, x):
+        self.x, self.shape, self.dtype, self.ndim = x, x.shape, x.dtype, x.ndim
+        self.read = set()
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, key):
+        self.read |= {*np.arange(len(self.x))[key].ravel().tolist()}
+        return self.x[key]
+
+
+def in_pairs(x, rows=range(64)):
+    """Bags of two rows each."""
+    members = np.asarray(rows)
+    return Bags.from_members(x, members.reshape(-1, 2), [[0.5, 0.5]] * (len(members) // 2))
+
+
+def on_disk(x, folder):
+    np.save(folder / "x.npy", x)
+    return np.load(folder / "x.npy", mmap_mode="r")
+
+
+@pytest.mark.parametrize("other", [None, 1, 30, 63])
+@pytest.mark.parametrize(
+    "kind", [np.asarray, torch.from_numpy, lambda x: torch.from_numpy(x).bfloat16(), on_disk]
+)
+def test_rows_that_are_all_the_same_are_found_whatever_holds_them(
+    tmp_path, kind, other, monkeypatch
+):
+    monkeypatch.setattr(checks, "CELLS", 48)  # four rows at once
+    x = np.full((64, 3, 2, 2), 7, np.float32)
+    if other is not None:
+        x[other, -1, -1, -1] = 8
+    bags = in_pairs(kind(x, tmp_path) if kind is on_disk else kind(x))
+    expected = pytest.raises(DataError, match="all 64 images are the same")
+    with nullcontext() if other is not None else expected:
+        check_differ(bags)
+
+
+def test_rows_outside_of_bags_do_not_count_and_one_alone_is_told():
+    x = np.zeros((8, 1, 2, 2))
+    x[5:] = 1
+    check_differ(in_pairs(x, range(8)))
+    with pytest.raises(DataError, match="all 4 images are the same"):
+        check_differ(in_pairs(x, [0, 4, 1, 2]))
+    with pytest.raises(DataError, match="there is 1 image alone"):
+        check_differ(Bags.from_rows(x[:1], ["a"], {"a": [0.5, 0.5]}))
+
+
+def test_any_part_may_differ_and_no_more_is_read_than_that_takes():
+    first, second = np.zeros((1000, 4), np.float32), np.zeros((1000, 1), np.int64)
+    with pytest.raises(DataError, match="all 1,000 rows are the same"):
+        check_differ(in_pairs((first, second), range(1000)))
+    second[3] = 1
+    bags = in_pairs((first, second), range(1000))
+    watched = Watched(first)
+    check_differ(replace(bags, x=(watched, second)))
+    assert watched.read == {0, 1, 2, 3}

@@ -214,13 +214,22 @@ def test_other_linear_models_of_images_are_refused(first):
         (lambda x: [x], DataError, "features of 64 rows are of .*list"),
         (lambda x: x.sum((1, 2, 3)), DataError, r"features of 64 rows are of shape \(64,\)"),
         (nn.Linear(5, 2), ConfigError, r"(?s)a batch of \(64, 1, 6, 6\) float32.*Normalized"),
-        (lambda x: x * np.nan, DataError, "x is nan in row 0"),
+        (lambda x: x * np.nan, DataError, "the features of row 0 .* are not finite"),
     ],
 )
 def test_what_is_no_features_is_refused(features, kind, words):
     config = TrainConfig(epochs=1, batch_size=32, device="cpu", threads=1, instances_per_pass=64)
     with pytest.raises(kind, match=words):
         fit(own_net(), BAGS, method=FPL(first=features), config=config)
+
+
+def test_features_that_are_not_finite_are_told_by_the_row_that_they_are_of():
+    x = BAGS.x.copy()
+    x[117, 0, 3, 3] = 1e38
+    some = BAGS.with_rows(x)[2:]  # without the first 40 rows
+    method = FPL(first=lambda x: 100 * x.flatten(1))
+    with pytest.raises(DataError, match=r"the features of row 117 .* are not finite"):
+        fit(own_net(), some, method=method, config=CONFIG)
 
 
 @pytest.mark.parametrize("first", ["mean-map", nn.Sequential(nn.Flatten(), nn.Identity())])

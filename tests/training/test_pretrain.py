@@ -59,6 +59,12 @@ def new(seed=3, **options):
         return Net(**options)
 
 
+def frozen():
+    net = new()
+    net.body.requires_grad_(False)
+    return net
+
+
 def weights_of(net):
     return {name: value.detach().clone() for name, value in net.state_dict().items()}
 
@@ -294,12 +300,43 @@ def test_weights_that_are_not_finite_are_refused(whole, tmp_path, value):
 
 
 @pytest.mark.parametrize(
-    "about", [{"head": None}, {"head": 3}, {"rows": 0}, {"rows": True}, {"rows": 2.5}]
+    "about",
+    [
+        *({"head": head} for head in (None, 3)),
+        *({"rows": rows} for rows in (0, True, 2.5, 2**63, 10**400)),
+    ],
 )
 def test_a_header_that_lacks_what_it_must_say_is_refused(whole, tmp_path, about):
     path = resaved(whole, tmp_path, lambda tensors, header: header.update(about))
     with pytest.raises(RunError, match="is damaged: its header lacks head or rows"):
         load_pretrained(new(), path)
+
+
+@pytest.mark.parametrize("head", ["body", "head", "body.0", "body.1"])
+def test_no_layer_but_a_linear_one_is_left_as_it_is(whole, tmp_path, head):
+    """The file lacks what it says is the last layer, and has the last layer itself."""
+    path = tmp_path / "pretrained.safetensors"
+    tensors = {k: v for k, v in weights_of(whole[1]).items() if not k.startswith(f"{head}.")}
+    save_file(tensors, path, metadata("pretrained", {"head": head, "rows": 60}))
+    seal(path)
+    net, before = new(seed=9), weights_of(new(seed=9))
+    with pytest.raises(RunError, match=f"its last layer was '{head}', which is a"):
+        load_pretrained(net, path)
+    assert identical(weights_of(net), before)
+
+
+@pytest.mark.parametrize("head", ["", "nowhere", "body.2"])
+def test_a_header_of_a_layer_without_weights_leaves_none_out(whole, tmp_path, head):
+    path = resaved(whole, tmp_path, lambda tensors, header: header.update(head=head))
+    with pytest.raises(RunError, match=r"was saved from another net: head\.1\.bias is missing"):
+        load_pretrained(new(), path)
+
+
+def test_a_net_that_ends_with_its_features_gets_them(whole):
+    net = new(seed=9)
+    net.head = nn.Sequential(nn.Dropout(0.1), nn.Identity())
+    load_pretrained(net, whole[0])
+    assert torch.equal(net.eval()(torch.from_numpy(BAGS.x)), features(whole[1]))
 
 
 def test_a_file_of_another_kind_is_refused(whole, tmp_path):
@@ -341,6 +378,17 @@ def test_what_is_no_images_is_refused(x, kind):
         pretrain(nn.Linear(36, 2), BAGS.with_rows(x), config=CONFIG)
 
 
+def test_images_that_are_all_the_same_are_refused_before_anything_is_written(tmp_path):
+    net, before = new(), weights_of(new())
+    x = BAGS.x.copy()
+    x[:40] = x[0]
+    few = BAGS.with_rows(x)[:8]
+    with pytest.raises(DataError, match="all 40 images are the same: nothing can be learned"):
+        pretrain(net, few, config=CONFIG, run=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    assert identical(weights_of(net), before)
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -365,6 +413,7 @@ def test_settings_that_make_no_sense_are_refused_and_the_net_is_as_it_was(option
             nn.Sequential(nn.Flatten(), nn.Linear(36, 2)),
             "Sequential is a last layer: there is nothing before it",
         ),
+        (frozen(), "Net is frozen before its last layer: there is nothing before it"),
     ],
 )
 def test_a_net_without_a_last_layer_of_its_own_is_refused(net, words):

@@ -104,6 +104,26 @@ def test_what_was_pretrained_is_found_in_folders_and_as_a_file(tmp_path):
     assert "Pass the folder of a finished run of apportion pretrain" in str(refused.value)
 
 
+def test_what_is_no_run_and_what_is_no_file_of_one_are_told_with_the_right_verb(tmp_path):
+    (tmp_path / "x.npy").write_bytes(b"another file" * 9)
+    for path in (tmp_path, tmp_path / "x.npy"):
+        with pytest.raises(RunError, match=r"is not a run folder|is damaged") as refused:
+            net_as_before(path)
+        assert "retrain, or its file pretrained.safetensors." in str(refused.value)
+
+
+def test_images_of_other_channels_are_told_as_such(quick, tmp_path):
+    """Files that are all gray have one channel, and three as soon as one of them has colours."""
+    bags = images()
+    coloured = bags.with_rows(np.repeat(bags.x, 3, axis=1))
+    net = build_net("resnet18", coloured)
+    pretrain(net, coloured, config=pretraining_config(32, epochs=1, device="cpu"), run=tmp_path)
+    plan = make_plan(bags, validation=Choice(0.0, ""), pretrain=tmp_path, net="resnet18")
+    with pytest.raises(RunError, match="on images of 3 channels, but these have 1") as refused:
+        load_as_planned(build_net("resnet18", bags), bags, tmp_path, plan, {})
+    assert "all gray" in str(refused.value)
+
+
 def test_several_processes_are_told_to_pretrain_in_one(quick, monkeypatch):
     for name, value in {"RANK": 0, "WORLD_SIZE": 2, "MASTER_ADDR": "x", "MASTER_PORT": 1}.items():
         monkeypatch.setenv(name, str(value))

@@ -128,6 +128,13 @@ def test_what_one_process_alone_is_given_is_an_error_and_no_wait(tmp_path):
 
 
 @pytest.mark.slow
+def test_when_a_checkpoint_is_due_is_said_by_the_first_process(tmp_path):
+    """Each clock that is looked at goes on by 200 seconds, and a checkpoint is due after 300."""
+    for own in together(tmp_path / "two", 2, ["slow:0", "slow:1"]):
+        assert own == {"slow:0": [2, 4, 5], "slow:1": [5]}
+
+
+@pytest.mark.slow
 def test_every_door_trains_together_and_other_bags_are_refused(tmp_path):
     cases = ["door:classifier", "door:many", "door:ended", "shard:bags", "door:others"]
     (alone,) = together(tmp_path / "alone", 1, cases)

@@ -14,9 +14,10 @@ from pathlib import Path
 
 import typer
 
-from apportion.errors import RunError
+from apportion.errors import RunError, count
 from apportion.files import writing
-from apportion.runs.run import WITHOUT_LABELS, Run
+from apportion.runs.header import read_header
+from apportion.runs.run import WITHOUT_LABELS, Run, planned
 
 ASIDE = ".replaced"  # the end of the name of a run that is being replaced
 TRY_AGAIN = "Make room on its disk, or make it one that you may write to, and run again."
@@ -36,6 +37,12 @@ def check_free(out: Path | None, *, force: bool) -> None:
             "Pass another folder, which need not exist yet.",
         )
     if not Run(out).is_empty() and not force:
+        if not os.path.lexists(Run(out).config):
+            held = next(path.name for path in Run(out).files if os.path.lexists(path))
+            raise RunError(
+                f"--out {out} has {held}, but no run to go on with: it has no config.toml.",
+                "Pass another folder, or --force to replace what it holds.",
+            )
         raise RunError(
             f"--out {out} holds a run already.",
             f"Go on with it: apportion {_verb_of(Run(out))} --resume {shlex.quote(str(out))}; or "
@@ -150,3 +157,22 @@ def _claimed() -> Path:
         with writing(folder, RunError, TRY_AGAIN), suppress(FileExistsError):
             folder.mkdir(parents=True)
             return folder
+
+
+def stopped(run: Run, verb: str, *, begun: bool) -> str:
+    """Say how far a run, or its pre-training, got that was stopped, and how to go on with it."""
+    if not begun:
+        return "\nStopped before anything was learned: nothing is kept. Begin as you did."
+    first, of_what, going = Run(run.pretraining), "", run
+    if not run.records() and first.config.exists() and not first.pretrained.exists():
+        going, of_what = first, " of pre-training"
+    done, (total, unit), saved = len(going.records()), planned(going.settings()), 0
+    if going.checkpoint.exists():
+        saved = read_header(going.checkpoint, "checkpoint")["epoch"]
+    lost = f", of which {saved or 'none'} {'is' if saved < 2 else 'are'} saved"
+    aside = aside_of(run.folder)
+    kept = f"\nThe run that it replaces is kept in {aside} until then." if aside.exists() else ""
+    return (
+        f"\nStopped after {done} of {count(total, unit)}{of_what}{lost if saved < done else ''}. "
+        f"To go on:\n  apportion {verb} --resume {shlex.quote(str(run.folder))}{kept}"
+    )

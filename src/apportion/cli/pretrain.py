@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from apportion.cli._folder import aside_of, check_free, new_run, settled
+from apportion.cli._folder import check_free, new_run, settled, stopped
 from apportion.cli.options import (
     BegunFolder,
     NewFolder,
@@ -25,7 +25,7 @@ from apportion.cli.terminal import INTERRUPTED, interruptible, log_shown
 from apportion.config import TrainConfig
 from apportion.engine.distributed import is_one_of_many
 from apportion.errors import ConfigError, DataError, RunError, count, listing
-from apportion.runs.run import WITHOUT_LABELS, Run, planned
+from apportion.runs.run import WITHOUT_LABELS, Run
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -142,7 +142,8 @@ def pretrain(
             free = {name: job.train[name] for name in ("device", "threads") if name in job.train}
             job = _job_of(run, free)
     if run is not None and run.is_finished():
-        typer.echo(f"{run.folder} is finished: there is nothing to do. {_next(run, job)}")
+        done = count(len(run.records()), "epoch")
+        typer.echo(f"{run.folder} is finished: {done}. There is nothing to do. {_next(run, job)}")
         return
     _pretrain(job, out, run, force=force)
 
@@ -179,13 +180,14 @@ def _begun_in(out: Path, job: PretrainJob) -> Run | None:
     settings = run.settings()
     if settings["method"]["name"] != WITHOUT_LABELS:
         return None
-    about, model = job.about(), settings.get("model", {})
+    model = settings.get("model", {})
     asked = {"net": job.net, **({} if job.stem is None else {"stem": job.stem})}
     free = ("device", "threads")
     train = {name: v for name, v in job.train.items() if name not in free}
     theirs = settings["train"]
     differ = [n for n, v in (asked | train).items() if (model | theirs).get(n) != v]
-    differ += ["images"] * (settings.get("data") != about["data"])
+    data, ours = settings.get("data", {}), job.about()["data"]
+    differ += sorted(n for n in data.keys() | ours.keys() if data.get(n) != ours.get(n))
     if differ:
         raise RunError(
             f"--out {out} holds a pre-training of other options: {listing(differ)}.",
@@ -264,7 +266,8 @@ def _pretrain(job: PretrainJob, out: Path | None, before: Run | None, *, force: 
         try:
             training.pretrain(net, bags, config=config, run=run, on_epoch=on_epoch)
         except KeyboardInterrupt:
-            typer.echo(_stopped(run, begun=before is not None or run.has_begun()), err=True)
+            begun = before is not None or run.has_begun()
+            typer.echo(stopped(run, "pretrain", begun=begun), err=True)
             raise typer.Exit(INTERRUPTED) from None
         finally:
             interruption.over = True
@@ -288,18 +291,6 @@ def _in_one_bag(x: NDArray[Any], source: str) -> Bags:
 
 
 # -------------------------------------------------------------------------------- messages
-
-
-def _stopped(run: Run, *, begun: bool) -> str:
-    if not begun:
-        return "\nStopped before anything was learned: nothing is kept. Begin as you did."
-    total, unit = planned(run.settings())
-    aside = aside_of(run.folder)
-    kept = f"\nThe run that it replaces is kept in {aside} until then." if aside.exists() else ""
-    return (
-        f"\nStopped after {len(run.records())} of {count(total, unit)}. To go on:\n"
-        f"  apportion pretrain --resume {shlex.quote(str(run.folder))}{kept}"
-    )
 
 
 def _next(run: Run, job: PretrainJob) -> str:

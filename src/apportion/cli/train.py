@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from apportion.cli._folder import aside_of, check_free, new_run, settled
+from apportion.cli._folder import check_free, new_run, settled, stopped
 from apportion.cli.job import Learning, Prepared, TrainJob, job_of_run
 from apportion.cli.options import (
     RUN,
@@ -283,7 +283,7 @@ def _train(
         except KeyboardInterrupt:
             if ranks.leads:
                 begun = before is not None or run.has_begun()
-                typer.echo(_stopped(run, begun=begun), err=True)
+                typer.echo(stopped(run, "train", begun=begun), err=True)
             raise typer.Exit(INTERRUPTED) from None
         finally:
             interruption.over = True
@@ -327,25 +327,6 @@ def _intent(run: Run, found: Prepared) -> str:
     return (
         f"Learning {train.n_classes} classes from {train.n_instances:,} instances in bags: {bags}. "
         f"Folder: {run.folder}\n{found.plan}"
-    )
-
-
-def _stopped(run: Run, *, begun: bool) -> str:
-    if not begun:
-        return "\nStopped before anything was learned: nothing is kept. Begin as you did."
-    done, (total, unit), of_what = len(run.records()), planned(run.settings()), ""
-    first = Run(run.pretraining)
-    if not done and first.config.exists() and not first.pretrained.exists():
-        done, (total, unit), of_what = (
-            len(first.records()),
-            planned(first.settings()),
-            " of pre-training",
-        )
-    aside = aside_of(run.folder)
-    kept = f"\nThe run that it replaces is kept in {aside} until then." if aside.exists() else ""
-    return (
-        f"\nStopped after {done} of {count(total, unit)}{of_what}. To go on:\n"
-        f"  apportion train --resume {shlex.quote(str(run.folder))}{kept}"
     )
 
 

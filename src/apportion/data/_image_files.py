@@ -53,6 +53,7 @@ class Header(NamedTuple):
 
     mode: str
     size: Size  # maybe before the image is turned as its EXIF orientation says
+    has_more: bool  # frames or pages than the first
 
 
 class ImageFiles:
@@ -95,7 +96,7 @@ class ImageFiles:
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
             headers = self._for_all(self._read_header)
         large = [
-            i for i, (_, (height, width)) in enumerate(headers) if height * width > MOST_PIXELS
+            i for i, (_, (height, width), _) in enumerate(headers) if height * width > MOST_PIXELS
         ]
         if large:
             height, width = headers[large[0]].size
@@ -104,12 +105,18 @@ class ImageFiles:
                 f"{MOST_PIXELS:,} pixels{and_more(len(large))}.",
                 f"Save it smaller or cut into tiles, or {self._leave_out}.",
             )
-        deep = [i for i, (mode, _) in enumerate(headers) if mode.startswith(DEEP)]
+        deep = [i for i, header in enumerate(headers) if header.mode.startswith(DEEP)]
         if deep:
             raise DataError(
                 f"{self._file(deep[0])} has more than 8 bits per pixel "
                 f"(mode {headers[deep[0]].mode}){and_more(len(deep))}.",
                 "Save such images with 8 bits, or pass arrays to Bags.from_rows.",
+            )
+        if several := [i for i, header in enumerate(headers) if header.has_more]:
+            log.warning(
+                "%s has several frames or pages%s: only the first is read.",
+                self._file(several[0]),
+                and_more(len(several)),
             )
         decisive = [headers[i] for i in like] or headers
         mode = "L" if all(header.mode in GRAY for header in decisive) else "RGB"
@@ -131,7 +138,9 @@ class ImageFiles:
     def _read_header(self, i: int) -> Header:
         with Image.open(self.folder / self.names[i]) as image:
             width, height = image.size
-            return Header(image.mode, (height, width))
+            # A photograph's second frame is a preview or its depth.
+            has_more = image.format != "MPO" and getattr(image, "is_animated", False)
+            return Header(image.mode, (height, width), has_more)
 
     def _first_size(self, mode: str, before: Size) -> Size:
         """Return the size of the first image after turning it. A broken image is reported later."""

@@ -9,7 +9,7 @@ import pandas as pd
 
 from apportion.bags.bags import Bags, put_in_bags
 from apportion.bags.names import as_written
-from apportion.bags.read import Placed
+from apportion.bags.read import SKIP, Placed
 from apportion.data.dialect import PLAIN, TableFormat
 from apportion.data.pieces import Pieces, Rows, naming, open_pieces
 from apportion.data.proportions import BagTable
@@ -23,6 +23,7 @@ def read_columns(
     values: str | None = None,
     others: bool = False,
     may_miss: Collection[str | None] = (),
+    bag: str | None = None,
     form: TableFormat = PLAIN,
 ) -> tuple[Pieces, pd.DataFrame]:
     """Read columns of a table, which must have a value in every row.
@@ -37,6 +38,8 @@ def read_columns(
         Whether to read all other columns as well, in the same way. Their cells may be missing.
     may_miss : collection of column names
         Columns whose cells may be missing as well: None.
+    bag : column name, optional
+        The one of bag ids: `skip_unplaced` leaves out the rows where it is missing.
     form : TableFormat
         What is known of the format of a file.
     """
@@ -52,11 +55,16 @@ def read_columns(
         if missing.any() and name in may_miss:
             frame[name] = frame[name].astype(object).where(~missing, None)
         elif missing.any():
+            skips = ("pass ", SKIP, " to ") if name == bag else ()
             raise DataError(
                 f"{pieces.source}: row {missing.argmax():,} (counted from 0) has no {name!r}; "
                 f"{missing.sum():,} of {len(missing):,} rows have none.",
-                "Fill them in, or leave these rows out. In a text file NA, None and similar "
-                "texts are read as missing: rename them.",
+                (
+                    "Fill them in, or ",
+                    *skips,
+                    "leave these rows out. In a text file NA, ",
+                    "None and similar texts are read as missing: rename them.",
+                ),
             )
     return pieces, frame
 

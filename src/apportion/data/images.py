@@ -53,8 +53,8 @@ def read_images(
     """Read image files, and put them in bags.
 
     The instances are of shape (M, 3, height, width), in uint8, or (M, 1, height, width) if all
-    images are gray. They are turned as their EXIF orientation says; transparency is left out. A
-    file that stands in several bags is read once.
+    images are gray. They are turned as their EXIF orientation says; transparency is left out, and
+    so are all frames or pages but the first. A file that stands in several bags is read once.
 
     Parameters
     ----------
@@ -230,7 +230,7 @@ def _place(
     if not root.is_dir():
         raise DataError(f"{root} is not a folder.", "Pass the folder that the image files are in.")
     may_miss = [label, *([bag] if how.get("skip_unplaced") else [])]
-    pieces, frame = read_columns(table, [file, bag, label], may_miss=may_miss, form=form)
+    pieces, frame = read_columns(table, [file, bag, label], may_miss=may_miss, bag=bag, form=form)
     files = _check_names(pieces.source, frame[file].tolist(), follow_links)
     known = None if proportions is None else read_proportions(proportions, bag)
     ids = names_in(pieces, frame[bag], known)

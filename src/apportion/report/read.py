@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apportion.bags.columns import Columns
-from apportion.errors import RunError
+from apportion.errors import RunError, count
 from apportion.metrics import bootstrap, proportion_error, total_variation
 from apportion.runs.evaluation import Evaluation, read_evaluations
 from apportion.runs.header import columns_of, read_header
@@ -299,6 +299,14 @@ def read_run(folder: Path, name: str, number: int = 1) -> RunRead:
     run = Run(folder)
     config, records = run.settings(), run.records()
     check_classifies(run, config)
+    first = Run(run.pretraining)
+    if not records and first.config.exists() and not first.pretrained.exists():
+        done, (total, unit) = len(first.records()), planned(first.settings())
+        raise RunError(
+            f"{folder} has nothing to report yet: {done} of {count(total, unit)} of pre-training "
+            "are done.",
+            "Wait for the end of the first epoch after it.",
+        )
     if not records:
         raise RunError(
             f"{folder} has nothing to report yet: {run.log.name} is missing or empty.",

@@ -40,6 +40,7 @@ from apportion.files import (
     BY_SAFETENSORS,
     UNFINISHED,
     append_line,
+    as_toml,
     opened_itself,
     parse_toml,
     read_lines,
@@ -232,24 +233,27 @@ class Run:
             append_line(self.log, {**record, AT: int(time.time())}, RunError)
 
     def set_epochs(self, epochs: int) -> None:
-        """Change the number of epochs in config.toml, and nothing else in it.
+        """Change the number of epochs in config.toml and what its plan says of it, nothing else.
 
         The run is then not finished: its evaluation is removed. The models stay until others take
         their place.
         """
         if not self.config.exists() or self.settings()["train"]["epochs"] == epochs:
             return
-        text = self.config.read_text(encoding="utf-8")
-        line = re.compile(r"^epochs *= *(\d+)( *#.*)?$", re.MULTILINE)
-        changed = line.sub(
-            lambda found: (
-                f"epochs = {epochs}"
-                + (found[2] or f"  # {found[1]} when it began, which eta in [resolved] follows")
-            ),
-            text,
-            count=1,
-        )
-        if parse_toml(changed, str(self.config))["train"]["epochs"] != epochs:
+        wanted, text = self.settings(), self.config.read_text(encoding="utf-8")
+        wanted["train"]["epochs"] = epochs
+        found = re.search(r"^epochs *= *(\d+)( *#.*)?$", text, re.MULTILINE)
+        if found is not None:
+            note = found[2] or f"  # {found[1]} when it began, which eta in [resolved] follows"
+            text = f"{text[: found.start()]}epochs = {epochs}{note}{text[found.end() :]}"
+            if "epochs" in wanted.get("plan", {}):
+                began = re.search(r"(\d+) when it began", note)
+                said = f"{epochs:,} (given{f'; {int(began[1]):,} when it began' if began else ''})"
+                wanted["plan"]["epochs"] = said
+                line = re.compile(r"(^\[plan\].*?^)epochs *=[^\n]*$", re.MULTILINE | re.DOTALL)
+                as_line = as_toml({"epochs": said}).rstrip()
+                text = line.sub(lambda at: f"{at[1]}{as_line}", text, count=1)
+        if parse_toml(text, str(self.config)) != wanted:
             raise RunError(
                 f"{self.config} was edited: its number of epochs cannot be changed to {epochs}.",
                 "Write it on a line of its own under [train], which comes first.",
@@ -257,7 +261,7 @@ class Run:
         with writing(self.evaluation, RunError, MAKE_ROOM):  # first: a kill leaves it unfinished
             self.evaluation.unlink(missing_ok=True)
         with self.replacing(self.config) as beside:
-            beside.write_text(changed, encoding="utf-8")
+            beside.write_text(text, encoding="utf-8")
 
     def records(self) -> list[dict[str, Any]]:
         """Read the log, except a last line that is not finished, and the times of its lines.
@@ -330,8 +334,8 @@ def check_classifies(run: Run, settings: Mapping[str, Any]) -> None:
             "and no classifier.",
             f"Go on with it: apportion pretrain --resume {folder}"
             if "data" in settings
-            else "Go on as it was started: call pretrain again with the same bags, and run= this "
-            "folder.",
+            else "Go on as it was started: with apportion train --resume and the folder above it, "
+            "or by the same call in Python.",
         )
     raise RunError(
         f"{run.folder} holds pre-training without labels, and no classifier yet.",

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from os import PathLike
+from time import monotonic
 from typing import Any, Self
 
 import torch
@@ -34,6 +35,8 @@ from apportion.training.session import Session
 __all__ = ["Archive", "Folder", "begin"]
 
 log = logging.getLogger("apportion")
+
+MOST_UNSAVED = 300.0  # seconds since the last checkpoint, after which one is due at an epoch's end
 
 GROUPS = (
     "model",
@@ -78,10 +81,13 @@ class Folder:
 class Archive(Folder):
     """The run folder of the training of one net."""
 
+    saved_at: float  # on the clock, or when the training began
+
     def resume(self, session: Session) -> bool:
         """Bring a session to where the checkpoint was saved; tell whether there was one."""
         if self.run is None:
             return False
+        self.saved_at = monotonic()
         self.identity = identity_of(session)
         if self.saved is None:
             method, plan = describe(session.method), _plan(session)
@@ -146,15 +152,20 @@ class Archive(Folder):
             return
         if self.ranks.leads:
             self.run.append(session.history.records[-1])
-        due = session.history.n_epochs % session.config.checkpoint_every == 0
-        if due or session.is_finished():
+        by_epochs = session.history.n_epochs % session.config.checkpoint_every == 0
+        if by_epochs or session.is_finished() or self._is_long_ago():
             self.save_checkpoint(session)
+
+    def _is_long_ago(self) -> bool:
+        """Tell whether too much would be lost by now, by the clock of the first rank."""
+        return bool(self.ranks.told(monotonic() - self.saved_at >= MOST_UNSAVED))
 
     def save_checkpoint(self, session: Session) -> None:
         """Save all that is needed to go on after the last epoch."""
         if self.run is None:
             return
         of_method = session.supervision.state_dict()  # which all ranks put together
+        self.saved_at = monotonic()
         if not self.ranks.leads:
             return
         history, train = session.history, session.train
@@ -240,6 +251,9 @@ def begin(
             f"{run.folder} has {what}, but no checkpoint to go on from.",
             f"Put {run.checkpoint.name} back, or train in another folder.",
         )
+    if logged:
+        what = f"after {count(logged, 'record')} of its log, without a checkpoint"
+        log.info("%s was left %s: it begins again.", run.folder, what)
     run.rewind(0)
     text = f"format = {FORMAT_VERSION}\n\n[train]\n{as_toml(train)}"
     text += f"\n[method]\n{as_toml(method)}"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from apportion.bags.bags import Bags
@@ -20,11 +22,15 @@ from apportion.data.constants import check_constants
 from apportion.engine.batches import Instances
 from apportion.engine.copies import Parts
 from apportion.engine.distributed import Ranks
-from apportion.errors import BagError, ConfigError, Option
+from apportion.engine.feed import readable_part
+from apportion.errors import BagError, ConfigError, DataError, Option, count
+from apportion.plan import kind_of_instances
 from apportion.runs.run import Run
 from apportion.training.checkpoint import fingerprint
 
 log = logging.getLogger("apportion")
+
+CELLS = 2**22  # values that are compared at once
 
 
 def warn_of_bags(train: Bags) -> None:
@@ -37,6 +43,39 @@ def warn_of_bags(train: Bags) -> None:
     # The items of a Dataset would all be read, and sparse columns are 0 in many bags.
     if train.columns is None and not isinstance(train.x, Items) and not is_sparse(train.x):
         check_constants(train, remedy="Leave such columns out of x.", leave_out=False)
+
+
+def check_differ(bags: Bags) -> None:
+    """Check that not all rows of bags are the same, from which nothing can be learned.
+
+    They are read up to the first that differs.
+    """
+    rows = bags.distinct()
+    begin, step = 1, 1
+    most = max(CELLS // max(sum(math.prod(part.shape[1:]) for part in bags.parts), 1), 1)
+    while begin < len(rows):
+        some = rows[begin : begin + step]
+        for part in bags.parts:
+            if (_bytes_of(part, some) != _bytes_of(part, rows[:1])).any():
+                return
+        begin, step = begin + step, min(2 * step, most)
+    noun = {"images": "image", "signals": "signal"}.get(kind_of_instances(bags), "row")
+    if len(rows) == 1:
+        raise DataError(
+            f"there is 1 {noun} alone: there are no others to tell it apart from.", "Pass more."
+        )
+    raise DataError(
+        f"all {count(len(rows), noun)} are the same: nothing can be learned from them.",
+        "Look at what was read. Pixels may all be cut to the largest value, for example.",
+    )
+
+
+def _bytes_of(part: Any, rows: NDArray[np.int64]) -> Tensor:
+    if isinstance(part, Tensor):
+        taken = part[torch.from_numpy(rows).to(part.device)].detach()
+    else:
+        taken = readable_part(part[rows])
+    return taken.cpu().contiguous().view(torch.uint8)
 
 
 def check_types(net: Any, config: Any, train: Any, valid: Any, test: Any) -> None:

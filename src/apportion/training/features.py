@@ -31,6 +31,7 @@ from apportion.methods.base import Method
 from apportion.methods.pseudo_labels import FPL
 from apportion.nets.summary import summaries
 from apportion.plan import SIGNALS, SPARSE, kind_of_instances
+from apportion.training.checks import check_differ
 
 __all__ = ["Features", "bags_of", "features_of", "last_layer", "penultimate",
            "with_first_labels"]  # fmt: skip
@@ -64,6 +65,7 @@ def with_first_labels(
         )
     if not (named or callable(first)):
         return method
+    check_differ(instances.bags)
     weight = FIRST_WEIGHT if method.first_weight is None else method.first_weight
     if resumed:
         return replace(method, first="random", first_weight=weight)
@@ -184,6 +186,14 @@ def features_of(features: Features, owner: Any, instances: Instances, most: int)
                     "Return a tensor with one row of features per row of the batch.",
                 )
             flat = given.float().reshape(end - first, -1)
+            finite = flat.isfinite().all(dim=1).cpu()
+            if not finite.all():
+                raise DataError(
+                    f"the features of row {rows[first + int(finite.int().argmin())]:,} (counted "
+                    "from 0) are not finite.",
+                    "Look for missing, infinite and very large values in the row, and for a "
+                    "network that has diverged.",
+                )
             if not first:
                 found = np.empty((len(rows), flat.shape[1]), np.float32)
             found[first:end] = flat.cpu().numpy()

@@ -36,6 +36,7 @@ from apportion.plan import kind_of_instances, steps_fitting
 from apportion.runs.header import metadata, opened, seal
 from apportion.runs.run import Run
 from apportion.runs.tensors import check_tensors
+from apportion.training.checks import check_differ
 from apportion.training.features import last_layer
 from apportion.training.fit import train_one
 from apportion.training.history import History
@@ -49,7 +50,9 @@ log = logging.getLogger("apportion")
 KIND = "pretrained"
 MOST_APART, MOST_WIDER = 3.0, 8.0  # standard deviations between means, and ratio of them
 HIDDEN, PROJECTED = 1024, 256  # sizes of the projector
+MOST_ROWS = 2**63
 REMEDY = "Pass the folder of a run of pretrain, or its file pretrained.safetensors."
+ALIKE = "Pass a net like the one that was pre-trained, with the same options."
 
 
 def pretrain(
@@ -99,6 +102,7 @@ def pretrain(
             f"the instances are {kind}: views are known of images alone.",
             "Leave pre-training out; first labels of tables follow from a linear model.",
         )
+    check_differ(carrier)
     config = config or pretraining_config(carrier.n_instances)
     _check(config)
     run = run if run is None or isinstance(run, Run) else Run(run)
@@ -149,16 +153,24 @@ def load_pretrained(net: nn.Module, path: str | PathLike[str]) -> int:
     with opened(file, KIND, framework="pt", remedy=REMEDY) as (saved, header):
         tensors = {name: saved.get_tensor(name) for name in saved.keys()}  # noqa: SIM118
     head, rows = header.get("head"), header.get("rows")
-    if not isinstance(head, str) or type(rows) is not int or rows < 1:
+    if not isinstance(head, str) or type(rows) is not int or not 1 <= rows < MOST_ROWS:
         raise RunError(f"{file} is damaged: its header lacks head or rows.", REMEDY)
     own = net.state_dict()
     like = {name: value for name, value in own.items() if not name.startswith(f"{head}.")}
+    # What is under that name stays as it is: that must be one layer, and no block of them.
+    layer = dict(net.named_modules()).get(head)
+    if len(like) < len(own) and not isinstance(layer, nn.Linear):
+        raise RunError(
+            f"{file} was saved from another net: its last layer was {head!r:.60}, which is a "
+            f"{type(layer).__name__} here and no nn.Linear.",
+            ALIKE,
+        )
     check_tensors(
         file,
         tensors,
         like,
         problem="was saved from another net",
-        remedy="Pass a net like the one that was pre-trained, with the same options.",
+        remedy=ALIKE,
         finite=[name for name, value in like.items() if value.is_floating_point()],
     )
     _check_scale(file, own, tensors)
@@ -225,10 +237,12 @@ def _projecting(net: nn.Module, instances: Instances, seed: int) -> Iterator[str
     with taken_by_name(net, instances.feed.names):
         layer = last_layer(net, instances)
     own_weights = {id(weight) for weight in layer.parameters()}
-    if all(id(weight) in own_weights for weight in net.parameters()):
+    before = [weight for weight in net.parameters() if id(weight) not in own_weights]
+    if not any(weight.requires_grad for weight in before):
+        found = "is frozen before its last layer" if before else "is a last layer"
         raise ConfigError(
-            f"{type(net).__name__} is a last layer: there is nothing before it to pre-train.",
-            "Pass a net of several layers, or leave pre-training out.",
+            f"{type(net).__name__} {found}: there is nothing before it to pre-train.",
+            "Pass a net of several layers to train, or leave pre-training out.",
         )
     name = next(name for name, module in net.named_modules() if module is layer)
     owner, _, own = name.rpartition(".")

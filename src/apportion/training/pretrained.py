@@ -35,11 +35,17 @@ from apportion.plan import (
     steps_fitting,
     views_for,
 )
-from apportion.runs.header import read_header
+from apportion.runs.header import opened
 from apportion.runs.run import WITHOUT_LABELS, Run, planned
 from apportion.training.archive import begin
 from apportion.training.job import Job, OnEpoch
-from apportion.training.pretrain import KIND, load_pretrained, pretrain, pretraining_config
+from apportion.training.pretrain import (
+    KIND,
+    REMEDY,
+    load_pretrained,
+    pretrain,
+    pretraining_config,
+)
 from apportion.training.session import Session
 
 __all__ = ["PretrainPlan", "check_same_pretraining", "file_of", "load_as_planned",
@@ -190,7 +196,7 @@ def file_of(path: str | PathLike[str]) -> Path:
         if found.exists():
             return found
     begun = inside if inside.config.exists() else run
-    total, unit = planned(begun.settings())
+    total, unit = planned(begun.settings(f"{remedy}{run.pretrained.name}."))
     if begun is run and run.settings()["method"]["name"] != WITHOUT_LABELS:
         raise RunError(
             f"{given} holds a run of training, which keeps no pre-training of its own.",
@@ -205,9 +211,14 @@ def file_of(path: str | PathLike[str]) -> Path:
 
 def net_as_before(path: str | PathLike[str]) -> dict[str, str]:
     """Return the name of the net that was pre-trained, and how it begins, as far as is known."""
-    recipe = read_header(file_of(path), KIND).get("recipe")
+    recipe = _header_of(file_of(path)).get("recipe")
     known = recipe if isinstance(recipe, dict) else {}
     return {name: known[name] for name in ("net", "stem") if isinstance(known.get(name), str)}
+
+
+def _header_of(file: Path) -> dict[str, Any]:
+    with opened(file, KIND, remedy=REMEDY) as (_, header):
+        return header
 
 
 def check_same_pretraining(run: Run | None, plan: Plan) -> None:
@@ -234,18 +245,29 @@ def load_as_planned(
         What was taken over from `net_as_before`, and not given.
     """
     file = file_of(path)
-    rows = load_pretrained(net, file)
-    parts: Any = read_header(file, KIND).get("parts")
+    parts: Any = _header_of(file).get("parts")
+    theirs, ours = None, list(map(int, train.parts[0].shape[1:]))
     with suppress(KeyError, TypeError, IndexError):
-        theirs, ours = parts[0]["shape"][1:], list(map(int, train.parts[0].shape[2:]))
-        if theirs != ours:
-            log.warning(
-                "%s was pre-trained on images of %s, but these are of %s: features of other sizes "
-                "may be worth less.",
-                file,
-                " × ".join(map(str, theirs)),
-                " × ".join(map(str, ours)),
-            )
+        theirs = list(parts[0]["shape"])
+    try:
+        rows = load_pretrained(net, file)
+    except RunError as error:
+        if not theirs or theirs[0] == ours[0]:
+            raise
+        raise RunError(
+            f"{file} was pre-trained on images of {theirs[0]!r:.20} channels, but these have "
+            f"{ours[0]}.",
+            "Pre-train on images like these. Files that are all gray have 1 channel, and 3 beside "
+            "coloured ones: apportion pretrain reads all that are in a folder.",
+        ) from error
+    if theirs is not None and theirs[1:] != ours[1:]:
+        log.warning(
+            "%s was pre-trained on images of %s, but these are of %s: features of other sizes "
+            "may be worth less.",
+            file,
+            " × ".join(map(str, theirs[1:])),
+            " × ".join(map(str, ours[1:])),
+        )
     told = planned_pretraining("images", rows, None, path)
     lines = {name: Choice(value, "as it was pre-trained") for name, value in before.items()}
     lines["pretraining"] = Choice(None, f"{told.reason}, of {count(rows, 'row')}")
