@@ -25,7 +25,9 @@ from apportion.labels.linear import LINEAR_FITS
 from benchmarks._cells import Bagged, categories
 
 TRIVIAL, BOUNDS = ("soft-hgb", "soft-lr"), ("true-hgb", "true-lr")
-OF_TABLES = [name for name in METHODS if name != "strong"]  # which is for images
+OF_TABLES = [
+    name for name in METHODS if name not in ("strong", "fpl-mean-map")
+]  # of images, signals
 CONTENDERS = ("auto", *OF_TABLES, *LINEAR_FITS, "hgb", *TRIVIAL)
 LEAST = 1e-6  # of a confidence, so that one mistake cannot decide a mean log loss
 

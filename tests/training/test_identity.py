@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from apportion.errors import ConfigError
+from apportion.errors import ConfigError, RunError
 from apportion.methods.pseudo_labels import FPL
 from apportion.runs.run import Run
 from apportion.training import checkpoint
+from apportion.training.identity import check_identity
 from tests.training.interrupted_runs import (
     CONFIG,
     EPOCHS,
@@ -110,3 +111,11 @@ def test_a_checkpoint_that_lost_the_state_of_its_own_optimizer_is_refused(tmp_pa
     content = {k: v for k, v in header.items() if k not in ("format", "kind")}
     checkpoint.save(run, tensors, {**content, "optimizer": own})
     assert "is damaged" in refusal(tmp_path, **OWN)
+
+
+def test_true_is_no_number_though_1_and_1_0_are_one(tmp_path):
+    run, ours = Run(tmp_path), {"method": {"memory": 1.0, "rows": [False]}}
+    check_identity(run, {"method": {"memory": 1, "rows": [False]}}, ours)
+    for other in ({"memory": True, "rows": [False]}, {"memory": 1.0, "rows": [0]}):
+        with pytest.raises(RunError, match="holds a run of another method"):
+            check_identity(run, {"method": other}, ours)

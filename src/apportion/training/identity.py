@@ -43,13 +43,22 @@ def check_identity(run: Run, theirs: dict[str, Any], ours: dict[str, Any]) -> No
         found = f"the identity of the run has {listing(theirs) or 'nothing'}, not {listing(ours)}"
         raise RunError(f"{run.checkpoint} is damaged: {found}.", RESTORE)
     for name in sorted(ours, key=lambda name: name != "method"):  # on which all else depends
-        if ours[name] != theirs[name]:
+        if _told(ours[name]) != _told(theirs[name]):
             differs = difference(theirs[name], ours[name])
             raise RunError(
                 f"{run.folder} holds a run of another {name}{differs}.",
                 "Pass what it was started with, or train in another folder: what was learned so "
                 "far depends on it.",
             )
+
+
+def _told(value: Any) -> Any:
+    """Return a value in which true is not 1."""
+    if isinstance(value, dict):
+        return {name: _told(own) for name, own in value.items()}
+    if isinstance(value, list):
+        return [_told(own) for own in value]
+    return str(value) if isinstance(value, bool) else value
 
 
 def with_epochs_added(
