@@ -70,7 +70,8 @@ def test_images(tmp_path, truth):
     )
 
 
-def test_signals(tmp_path, truth):
+@pytest.mark.parametrize("how", [QUICK, ("--method", "mean-map")], ids=["a net", "summaries"])
+def test_signals(tmp_path, truth, how):
     rng = np.random.default_rng(0)
     frames = pd.concat(
         pd.DataFrame(
@@ -95,7 +96,9 @@ def test_signals(tmp_path, truth):
     assert result.exit_code == 0, result.output
     assert "learned from   left, right" in result.stdout
     assert "24 signals of 5 to 7 frames, 2 channels" in result.stdout
-    result = run("train", *given, *QUICK, "--out", tmp_path / "a")
+    result = run("train", *given, *how, "--out", tmp_path / "a")
+    assert result.exit_code == 0, result.output
+    result = run("report", tmp_path / "a", "--out", tmp_path / "a.html")
     assert result.exit_code == 0, result.output
     result = run("predict", tmp_path / "a", tmp_path / "frames.csv", "--out", tmp_path / "all.csv")
     assert result.exit_code == 0, result.output
