@@ -22,8 +22,13 @@ counts that are estimates, or noisy on purpose, it is larger, and nobody may hav
 bags of a row would then add up what is wrong in each. So λ is the one by which half of the bags
 tells best what the other half holds (`Raking.learn_error`), out of 1/12, 1, 10, and so on.
 
-Ten rounds of L-BFGS bring sums near enough to the counts; `assign` then meets them exactly.
-A round is a pass over the (M, C) numbers of all rows, and two over the N instances.
+L-BFGS ends where the last third of its rounds brought the dual less than 0.001 per row nearer to
+its minimum; of exact counts what is left there is the mean divergence
+:math:`\sum_c q^*_{rc} \log (q^*_{rc} / q_{rc})` of the rows. Then `assign` meets counts exactly.
+A round is a pass over the (M, C) numbers of all rows, and two over the N instances. Rows in three
+bags take 10 to 15 rounds: 0.05 s of one core for 35,000 rows of ten classes in 102,400 instances,
+in bags of 64 to 4,096. Rows in 300 bags take 90 to 330: in 600 random bags of 2,000 rows 0.88 of
+them were then right, but 0.74 to 0.77 after ten, when 0.02 to 0.04 of labels missed the counts.
 
 Reference: W. E. Deming, F. F. Stephan, "On a Least Squares Adjustment of a Sampled Frequency Table
 When the Expected Marginal Totals are Known", Annals of Mathematical Statistics 11, 1940.
@@ -42,7 +47,8 @@ from apportion.bags.bags import Bags
 
 __all__ = ["Raking"]
 
-ROUNDS = 10  # of L-BFGS
+ROUNDS = 500  # of L-BFGS, at most
+NEAR = 1e-3  # per row: what rounds that gain less are no longer worth
 ROUNDING = 1 / 12  # λ of exact counts: the variance of what rounding adds
 LEAST = -25.0  # logit, below the greatest of a row: what is surer decides no more
 FEWEST = 10  # bags that tell how exact counts are
@@ -183,8 +189,20 @@ class _Known:
 
         # A share of what one bag alone would do, since each of a row's bags does as much.
         first: Any = self.share * np.log((self.counts + 0.5) / (expected + 0.5)) / unit
-        options: Any = {"maxiter": ROUNDS}
-        found = minimize(dual, first.ravel(), jac=True, method="L-BFGS-B", options=options)
+        length = float(np.sqrt((first**2).sum())) or 1.0  # the first step is of length 1
+        unit, first = unit * length, first / length
+        values: list[float] = []
+
+        def ends(intermediate_result: Any) -> None:
+            values.append(intermediate_result.fun)
+            last = max(3, len(values) // 3)
+            if len(values) > last and values[-1 - last] - values[-1] < NEAR * len(start):
+                raise StopIteration
+
+        options: Any = {"maxiter": ROUNDS, "ftol": 0, "gtol": 0}
+        found = minimize(
+            dual, first.ravel(), jac=True, method="L-BFGS-B", callback=ends, options=options
+        )
         raked: Floats = start + self.spread @ (unit * found.x.reshape(unit.shape))
         raked -= raked.max(axis=1, keepdims=True)
         return raked
