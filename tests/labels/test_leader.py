@@ -864,13 +864,33 @@ def test_how_exact_counts_are_is_a_part_of_the_state_of_joint_leaders():
     leader.decide(learnt(SHARED, 1))
     state = leader.state()
     assert state["count_error"] > 0
+    leader.decide(learnt(SHARED, 2))
+    state = leader.state()
     again.load(state | {"count_error": np.array(7.0)})
-    again.decide(learnt(SHARED, 2))
+    again.decide(learnt(SHARED, 3))  # the third decision, which does not learn it anew
     assert again.state()["count_error"] == 7
     with pytest.raises(RunError, match="count_error"):
         again.load(state | {"count_error": np.array(-1.0)})
     with pytest.raises(RunError, match="count_error"):
         apart.load(state)
+
+
+@pytest.mark.parametrize("first", [None, learnt(SHARED)])
+def test_how_exact_counts_are_is_learned_at_decisions_1_2_4_8_and_of_first_confidences(
+    first, monkeypatch
+):
+    decisions: list[int] = []
+
+    def learned(self: Raking, logits: Any) -> float:
+        decisions.append(leader.decisions + 1 if leader else 0)
+        return 1.0
+
+    leader: Any = None
+    monkeypatch.setattr(Raking, "learn_error", learned)
+    leader = joint_leader(**({} if first is None else {"first": first}))
+    for t in range(9):
+        leader.decide(learnt(SHARED, t))
+    assert decisions == ([] if first is None else [0]) + [1, 2, 4, 8]
 
 
 @pytest.mark.parametrize("memory", [0, 0.3, 1])

@@ -517,6 +517,63 @@ def test_counts_that_are_estimates_are_trusted_as_far_as_other_bags_bear_them_ou
     assert right[0] > alone - 0.01
 
 
+@pytest.mark.parametrize("sure", [0.1, 1.0])
+@pytest.mark.parametrize("concentration", [0.0, 1.0])
+@pytest.mark.parametrize(("n_bags", "size"), [(12, 60), (40, 60), (200, 8), (12, 500)])
+def test_exact_counts_are_taken_so_whatever_rows_know(n_bags, size, concentration, sure):
+    """An untrained learner, and one that knows something; bags that are alike, or differ."""
+    for seed in range(3):
+        rows = n_bags * size // 3
+        bags, truth = drawn(seed, [size] * n_bags, rows, 4, concentration=concentration)
+        raking = Raking(bags)
+        raking.logits(sure * told(truth, seed, 4))
+        assert raking.error == module.ROUNDING
+
+
+def estimated(seed: int) -> tuple[Bags, Bags, Any]:
+    """100 bags of 60 of 2,000 rows, the same with counts of six of their members, and the truth."""
+    bags, truth = drawn(seed, [60] * 100, 2000, 4)
+    own, rng = np.asarray(bags.truth).reshape(100, 60), np.random.default_rng([seed, 3])
+    sixes = rng.permuted(own, axis=1)[:, :6]
+    shares = [np.bincount(six, minlength=4) / 6 for six in sixes]
+    members = [bags.rows(i) for i in range(100)]
+    return bags, Bags.from_members(None, members, np.array(shares), classes=range(4)), truth
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("apart", [1.0, 2.0])
+def test_counts_that_tell_nothing_more_than_noise_are_hardly_trusted(seed, apart):
+    """Bags are alike but for the errors of their counts, which bags of a row would add up."""
+    exact, bags, truth = estimated(seed)
+    logits, raking = told(truth, seed, 4, apart=apart), Raking(bags)
+    found = (raking.logits(logits).argmax(axis=1) == truth).mean()
+    off = float(((bags.counts - exact.counts) ** 2).mean())
+    assert raking.error is not None
+    assert off / 20 < raking.error < 5 * off
+    raking.error = module.ROUNDING
+    trusting = (raking.logits(logits).argmax(axis=1) == truth).mean()
+    assert found > trusting + 0.1
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_counts_that_are_noisy_on_purpose_are_trusted_as_far_as_they_can_be(seed):
+    """Where bags differ, noisy counts still tell much of a row."""
+    bags, truth = drawn(seed, [60] * 100, 2000, 4, concentration=1.0)
+    rng = np.random.default_rng([seed, 3])
+    shares = np.maximum(bags.counts + 3 * rng.normal(size=bags.counts.shape), 0)
+    members = [bags.rows(i) for i in range(100)]
+    shares /= shares.sum(axis=1, keepdims=True)
+    noisy = Bags.from_members(None, members, shares, classes=range(4))
+    logits = told(truth, seed, 4)
+    right = {}
+    for error in (None, module.ROUNDING, 1e4):
+        raking = Raking(noisy)
+        raking.error = error
+        right[error] = (raking.logits(logits).argmax(axis=1) == truth).mean()
+    assert right[None] > right[module.ROUNDING] - 0.01
+    assert right[None] > right[1e4] + 0.1
+
+
 def test_few_bags_are_taken_for_exact():
     bags, logits = sampled(0, 5)
     few = bags[:9]

@@ -148,8 +148,9 @@ class Leader:
     joint : bool
         Whether labels of rows that stand in several bags follow from the counts of all of these.
         It takes ``unlikelihood="log"``, and changes nothing where each row stands in one bag. How
-        far counts are to be trusted follows from the first confidences. The
-        perturbation of a row is then the mean of that of its instances; and there are no shards.
+        far counts are to be trusted is learned at decisions 1, 2, 4, 8, and so on, as confidences
+        that are poor at first tell little of it. The perturbation of a row is then the mean of that
+        of its instances; and there are no shards.
     seed : int
         The first labels and the perturbation follow from it.
     first_position : int
@@ -261,6 +262,8 @@ class Leader:
                 "Pass probabilities, not logits. A net that has diverged returns NaN: lower its "
                 "learning rate.",
             )
+        if self.raking is not None and not self.decisions & (self.decisions + 1):
+            self.raking.error = None  # decisions 1, 2, 4, 8, … learn anew what a learner now tells
         epochs = 1.0 if not self.memory else self.decisions + 1 + self.first_weight
         costs = self._perturbed_totals(confidence)
         decided = self._decided(costs, self.prices, max(1.0, (self.memory or 1) * epochs))

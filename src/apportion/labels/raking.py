@@ -19,8 +19,14 @@ The prices :math:`u` minimise the convex dual
 
 where λ is the variance of the error of a count: 1/12 if it was rounded and is exact otherwise. Of
 counts that are estimates, or noisy on purpose, it is larger, and nobody may have said so; the many
-bags of a row would then add up what is wrong in each. So λ is the one by which half of the bags
-tells best what the other half holds (`Raking.learn_error`), out of 1/12, 1, 10, and so on.
+bags of a row would then add up what is wrong in each. So λ is the one by which each half of the
+bags makes the counts of the other half likeliest (`Raking.learn_error`), in steps of a half power
+of ten, from 1/12, which it must beat clearly; that costs some 3 to 10 rakings. In 1,344 simulations
+with rows in 3 bags (12 to 375 bags of 8 to 1,024, alike or of proportions that differ, 2 or 10
+classes, confidences from nearly even ones to too sure ones) it was always 1/12 where counts were
+exact. Where they were noisy (samples of a tenth, or noise of a standard deviation of 1 to 10) raked
+labels were right for 67.9 % in the mean, for 61.3 % with λ = 1/12, for 70.1 % with the best λ in
+hindsight, and for 60.3 % unraked; with samples where bags are alike for 58.3, but unraked for 60.4.
 
 L-BFGS ends where the last third of its rounds brought the dual less than 0.001 per row nearer to
 its minimum; of exact counts what is left there is the mean divergence
@@ -51,6 +57,9 @@ ROUNDS = 500  # of L-BFGS, at most
 NEAR = 1e-3  # per row: what rounds that gain less are no longer worth
 ROUNDING = 1 / 12  # λ of exact counts: the variance of what rounding adds
 LEAST = -25.0  # logit, below the greatest of a row: what is surer decides no more
+STEP = 10**0.5  # from one λ that is tried to the next
+DOUBT = 2.0  # nats by which another λ must be likelier than that of exact counts
+HOPELESS = 10.0  # nats by which a λ is so unlikely that no larger one is tried
 FEWEST = 10  # bags that tell how exact counts are
 NEVER = -50.0  # price of a class that a bag has none of: finite, as another bag may insist on it
 
@@ -108,7 +117,8 @@ class Raking:
         Parameters
         ----------
         logits : array of shape (M, C)
-            Log-confidences, up to a constant per row. The first ones tell how exact the counts are.
+            Log-confidences, up to a constant per row. How exact the counts are is learned from the
+            first ones, and from later ones where `error` is set to None.
         """
         logits = np.maximum(logits - logits.max(axis=1, keepdims=True), LEAST)
         if self.error is None:
@@ -118,33 +128,40 @@ class Raking:
     def learn_error(self, logits: Floats) -> float:
         """Estimate the variance of the error of a count.
 
-        It is the first λ for which a tenfold one brings the counts of each half of the bags, as
-        raking by the other half expects them, no nearer to those that are given, beyond chance. Of
-        fewer than ten bags nothing can be said, and they are taken for exact.
+        Each half of the bags, raked, expects counts of the other half. By how far those that are
+        given are off, λ is judged by the mean of two likelihoods. Both are normal: one with the
+        variance that q and λ make together, times a factor of at least 1 for what the confidences
+        do not know; the other with a variance in proportion to the size of a bag, as it may be
+        neither. Counts are taken for exact unless a λ is better by `DOUBT`, and where bags are
+        fewer than ten, which say nothing.
         """
-        error = ROUNDING
         if len(self._known.counts) < FEWEST:
-            return error
+            return ROUNDING
         halves = [self._known.some(slice(half, None, 2)) for half in (0, 1)]
 
-        def missed(error: float) -> Floats:
+        def unlikely(error: float) -> float:
             found = []
             for half, other in (halves, halves[::-1]):
                 q = np.exp(half.raked(logits, error))
                 q /= q.sum(axis=1, keepdims=True)
-                found.append((other.sums @ q - other.counts) ** 2 / other.sizes)
-            each: Floats = np.concatenate(found).sum(axis=1)
-            return each
+                off = (other.sums @ q - other.counts) ** 2
+                variance = error + other.sums @ (q - q * q)
+                found.append([off / variance, np.log(variance), off / other.sizes])
+            surprise, spread, per_row = np.concatenate(found, axis=1)
+            factor = max(1.0, float(surprise.mean()))
+            by_model = (surprise / factor + spread + np.log(factor)).sum()
+            return float(by_model + per_row.size * np.log(per_row.mean() + 1e-300)) / 4
 
-        before, most = missed(error), float((self._known.sizes**2).max())
+        error = learned = ROUNDING
+        least, most = unlikely(error) - DOUBT, float((self._known.sizes**2).max())
         while error < most:
-            larger = 1.0 if error == ROUNDING else 10 * error
-            after = missed(larger)
-            gain = before - after
-            if gain.mean() <= 2 * gain.std() / len(gain) ** 0.5:
+            error *= STEP
+            found = unlikely(error)
+            if found < least:
+                learned, least = error, found
+            elif found > least + HOPELESS:
                 break
-            error, before = larger, after
-        return error
+        return learned
 
 
 class _Known:
