@@ -16,6 +16,7 @@ from torch import nn
 
 from apportion.bags.bags import Bags
 from apportion.errors import BagError, ConfigError
+from apportion.methods import registry
 from apportion.methods.base import Supervision
 from apportion.methods.pseudo_labels import FPL
 from apportion.training.fit import fit
@@ -511,7 +512,7 @@ def test_images_are_cropped_and_flipped_as_stored():
     [
         ("fpll", "Did you mean 'fpl'?"),
         ("proportion_loss", "Did you mean 'proportion-loss'?"),
-        ("zzz", "Known: fpl, fpl-plain, greedy, naive, strong, proportion-loss, pi-model, llp-vat"),
+        ("zzz", f"Known: {', '.join(registry.METHODS)}."),
     ],
 )
 def test_an_unknown_method_is_refused_with_a_suggestion(method, hint):
