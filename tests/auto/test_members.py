@@ -11,7 +11,8 @@ from apportion.auto.members import (
     plan_table,
 )
 from apportion.bags.bags import Bags
-from apportion.plan import Choice, share_reported
+from apportion.plan.choices import Choice
+from apportion.plan.held_out import share_reported
 from tests.auto.tables import bags_of, ring
 
 

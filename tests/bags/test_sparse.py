@@ -20,7 +20,8 @@ from apportion.estimator.classifier import LLPClassifier
 from apportion.labels.linear import fit_linear
 from apportion.model.model import Model
 from apportion.nets.build import build_net
-from apportion.plan import make_plan, share_reported
+from apportion.plan.held_out import share_reported
+from apportion.plan.plan import make_plan
 from apportion.training.fit import fit
 from tests.faults.killing import ENVIRONMENT
 from tests.training.interrupted_runs import Interrupted, stop_after

@@ -13,7 +13,8 @@ from safetensors.numpy import load_file
 
 from apportion import Bags, Run, TrainConfig
 from apportion.cli.train import PLANNED
-from apportion.plan import WEIGHT_DECAY, held_out_share, make_plan
+from apportion.plan.held_out import held_out_share
+from apportion.plan.plan import WEIGHT_DECAY, make_plan
 from tests.cli.wards_on_disk import (
     QUICK,
     config_of,

@@ -11,7 +11,7 @@ from torch import nn
 from apportion import Bags, LLPClassifier, Run
 from apportion.engine.device import own_threads
 from apportion.errors import ConfigError, DataError, RunError
-from apportion.plan import Pretraining
+from apportion.plan.images import Pretraining
 from apportion.training import pretrained
 from apportion.training.pretrain import pretrain
 from tests.nets.small_resnet import few_epochs, small_resnet

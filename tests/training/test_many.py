@@ -22,7 +22,7 @@ from torch import nn
 from apportion.config import TrainConfig
 from apportion.errors import BagError, ConfigError
 from apportion.nets.normalized import Normalized
-from apportion.plan import Choice
+from apportion.plan.choices import Choice
 from apportion.runs.run import Run
 from apportion.testing import toy_bags, toy_config, toy_net
 from apportion.training import fit as training_fit

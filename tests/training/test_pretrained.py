@@ -10,7 +10,9 @@ import torch
 from apportion import FPL, Bags, Job, Run, TrainConfig, build_net
 from apportion.errors import BagError, ConfigError, DataError, RunError
 from apportion.methods.registry import METHODS
-from apportion.plan import Choice, Pretraining, make_plan
+from apportion.plan.choices import Choice
+from apportion.plan.images import Pretraining
+from apportion.plan.plan import make_plan
 from apportion.training.pretrain import pretrain, pretraining_config
 from apportion.training.pretrained import (
     file_of,

@@ -23,7 +23,7 @@ from apportion.engine.device import device_for
 from apportion.engine.distributed import ALONE, Ranks
 from apportion.errors import RunError
 from apportion.model.model import Model, describe_parts, net_for
-from apportion.plan import Choice
+from apportion.plan.choices import Choice
 from apportion.runs.evaluation import Evaluation, plain_names, save_evaluations
 from apportion.runs.header import RESTORE
 from apportion.runs.run import Run

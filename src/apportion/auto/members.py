@@ -44,15 +44,10 @@ from apportion import metrics
 from apportion.bags.bags import Bags
 from apportion.errors import ConfigError, count
 from apportion.labels.linear import LINEAR_FITS
-from apportion.plan import (
-    AUTO,
-    SIGNALS,
-    SPARSE,
-    Choice,
-    Choices,
-    kind_of_instances,
-    threads_for,
-)
+from apportion.plan.choices import Choice, Choices
+from apportion.plan.kinds import SIGNALS, SPARSE, kind_of_instances
+from apportion.plan.methods import AUTO
+from apportion.plan.threads import threads_for
 from apportion.randomness import Purpose, generator
 
 __all__ = [

@@ -23,7 +23,9 @@ from apportion.methods.count_likelihood import CountLikelihood
 from apportion.methods.proportion_loss import ProportionLoss
 from apportion.methods.soft_labels import SoftLabels
 from apportion.nets.build import build_net
-from apportion.plan import SIGNALS, Choice, kind_of_instances, make_plan
+from apportion.plan.choices import Choice
+from apportion.plan.kinds import SIGNALS, kind_of_instances
+from apportion.plan.plan import make_plan
 from apportion.threads import threads_worth
 from apportion.training.job import Job
 from apportion.training.session import Session

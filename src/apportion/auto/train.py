@@ -30,7 +30,9 @@ from apportion.metrics import proportion_error
 from apportion.model.model import Model
 from apportion.nets.average import Average
 from apportion.nets.build import from_recipe
-from apportion.plan import AUTO, kind_of_instances, threads_for
+from apportion.plan.kinds import kind_of_instances
+from apportion.plan.methods import AUTO
+from apportion.plan.threads import threads_for
 from apportion.runs.evaluation import Evaluation
 from apportion.runs.run import Run
 from apportion.training.checks import check_alike, check_sets, warn_of_bags

@@ -45,7 +45,9 @@ def check(
     the bag, the class and the number; a class without a row is 0.
     """
     from apportion.bags.describe import WARNING
-    from apportion.plan import AUTO, default_method, held_out_share, make_plan, share_reported
+    from apportion.plan.held_out import held_out_share, share_reported
+    from apportion.plan.methods import AUTO, default_method
+    from apportion.plan.plan import make_plan
 
     source = Source(str(rows), **Source.given(options))
     with log_kept() as kept:

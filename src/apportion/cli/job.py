@@ -39,7 +39,7 @@ from apportion.runs.run import FORMAT_VERSION, Run, check_classifies
 if TYPE_CHECKING:
     from apportion.bags.bags import Bags
     from apportion.bags.columns import Columns
-    from apportion.plan import Choice, Choices
+    from apportion.plan.choices import Choice, Choices
     from apportion.training.history import History
 
 __all__ = ["Learning", "Prepared", "TrainJob", "job_of_run", "read_config"]
@@ -129,7 +129,7 @@ class TrainJob:
         What it says of a single net is left out if the method becomes one of tables.
         """
         from apportion.auto.members import TABLE_METHODS
-        from apportion.plan import OF_EVERY_METHOD, STRONG
+        from apportion.plan.methods import OF_EVERY_METHOD, STRONG
 
         preset = sections.get("train", {}).get("preset")
         of_table = sections.get("method", {}).get("name") in TABLE_METHODS
@@ -159,7 +159,7 @@ class TrainJob:
             Whether there is a checkpoint to go on from: nothing is pre-trained then.
         """
         from apportion.auto.members import TABLE_METHODS
-        from apportion.plan import check_share
+        from apportion.plan.held_out import check_share
 
         check_share(self.model.get("validation"))
         method = self._method()
@@ -169,7 +169,8 @@ class TrainJob:
 
     def _method(self) -> Choice:
         """Return the method that is given, or else the default."""
-        from apportion.plan import Choice, default_method, pseudo_labels_for
+        from apportion.plan.choices import Choice
+        from apportion.plan.methods import default_method, pseudo_labels_for
 
         if "name" in self.method:
             return Choice(self.method["name"], "given")
@@ -182,7 +183,8 @@ class TrainJob:
     def _for_net(self, chosen: Choice, columns: Columns | None, *, begun: bool) -> Prepared:
         from apportion.methods.registry import method_from
         from apportion.nets.build import build_net
-        from apportion.plan import Pretraining, make_plan
+        from apportion.plan.images import Pretraining
+        from apportion.plan.plan import make_plan
         from apportion.training.fit import fit
         from apportion.training.job import Job
         from apportion.training.pretrained import (
@@ -237,7 +239,8 @@ class TrainJob:
         from apportion.auto.members import check_is_table, plan_table
         from apportion.auto.train import train_table
         from apportion.engine.device import device_for
-        from apportion.plan import OF_EVERY_METHOD, share_reported
+        from apportion.plan.held_out import share_reported
+        from apportion.plan.methods import OF_EVERY_METHOD
 
         name = method.value
         check_is_table(name, self.source.kind)
@@ -289,7 +292,7 @@ class TrainJob:
         return {"data": source.resolved().to_dict(), "model": dict(model), "plan": plan.reasons()}
 
     def _check_pretraining(self, pretrain: Any, pretrained: Any) -> None:
-        from apportion.plan import check_pretrain
+        from apportion.plan.images import check_pretrain
 
         if not (pretrain is None or isinstance(pretrain, bool)):
             raise must_be("pretrain in [model]", "true or false", pretrain)
@@ -310,7 +313,8 @@ class TrainJob:
         from apportion.nets.augment import check_augmentations
         from apportion.nets.build import NETS
         from apportion.nets.recipe import check_name, check_options, options_of
-        from apportion.plan import NET_OF_KIND, check_preset, preset_options
+        from apportion.plan.methods import check_preset, preset_options
+        from apportion.plan.plan import NET_OF_KIND
 
         name = NET_OF_KIND[self.source.kind] if net is None else net
         check_name(name, NETS)

@@ -238,7 +238,7 @@ def _pretrain(job: PretrainJob, out: Path | None, before: Run | None, *, force: 
     """Pre-train in a new folder or go on with the run before, and say what to do next."""
     from apportion.data.images import read_images_alone
     from apportion.nets.build import build_net
-    from apportion.plan import Pretraining
+    from apportion.plan.images import Pretraining
     from apportion.training import pretrain as training
     from apportion.training.pretrained import plan_alone, warn_of_time
     from apportion.training.progress import announce
@@ -295,7 +295,7 @@ def _in_one_bag(x: NDArray[Any], source: str) -> Bags:
 
 def _next(run: Run, job: PretrainJob) -> str:
     """Return what to do with what was pre-trained."""
-    from apportion.plan import views_for
+    from apportion.plan.images import views_for
 
     folder, flips = shlex.quote(str(run.folder)), "flip" in views_for(job.train.get("augment", ()))
     augment = " --augment flip,strong" if flips else ""

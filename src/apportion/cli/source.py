@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from apportion.bags.columns import Columns
     from apportion.data.pieces import Pieces
     from apportion.data.proportions import BagTable
-    from apportion.plan import Choice
+    from apportion.plan.choices import Choice
 
 __all__ = ["Source"]
 
@@ -340,7 +340,8 @@ class Source:
     def _read(
         self, sets: dict[str, Bags], table: BagTable | None, validation: float | None
     ) -> Read:
-        from apportion.plan import Choice, held_out_share
+        from apportion.plan.choices import Choice
+        from apportion.plan.held_out import held_out_share
 
         if table is not None and table.split is not None:
             said = Choice(None, "the column 'split' of the proportions says which bags")

@@ -32,7 +32,7 @@ from apportion.data.giveaways import check_for_truth
 from apportion.data.pieces import Pieces, Rows, named, naming, open_pieces
 from apportion.data.proportions import SETS, BagTable, read_proportions
 from apportion.errors import ConfigError, DataError, Option, count
-from apportion.plan import held_out_share
+from apportion.plan.held_out import held_out_share
 
 __all__ = ["read_sets", "read_table", "split_bags"]
 

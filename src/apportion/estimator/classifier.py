@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from apportion.methods.base import Method
     from apportion.nets.augment import Augment
-    from apportion.plan import Pretrain
+    from apportion.plan.images import Pretrain
     from apportion.training.optimizer import MakeOptimizer, MakeScheduler
 
     Callback = Callable[[dict[str, Any], nn.Module], bool | None]

@@ -50,20 +50,12 @@ from apportion.model.model import Model
 from apportion.nets.build import build_net
 from apportion.nets.measure import has_channels_last
 from apportion.nets.normalized import Normalized
-from apportion.plan import (
-    Choice,
-    Choices,
-    Pretraining,
-    check_pretrain,
-    check_share,
-    held_out_share,
-    is_path,
-    kind_of_instances,
-    kind_of_rows,
-    make_plan,
-    preset_options,
-    share_reported,
-)
+from apportion.plan.choices import Choice, Choices
+from apportion.plan.held_out import check_share, held_out_share, share_reported
+from apportion.plan.images import Pretraining, check_pretrain, is_path
+from apportion.plan.kinds import kind_of_instances, kind_of_rows
+from apportion.plan.methods import preset_options
+from apportion.plan.plan import make_plan
 from apportion.runs.run import Run
 from apportion.training.fit import fit
 from apportion.training.job import Job

@@ -26,15 +26,10 @@ from apportion.learners.alternate import ROUNDS, Round, alternate
 from apportion.metrics import accuracy, bag_means, proportion_error
 from apportion.model.learner import LearnerNet, is_learner
 from apportion.model.model import Model
-from apportion.plan import (
-    AUTO,
-    SPARSE,
-    Choice,
-    Choices,
-    default_method,
-    kind_of_instances,
-    share_reported,
-)
+from apportion.plan.choices import Choice, Choices
+from apportion.plan.held_out import share_reported
+from apportion.plan.kinds import SPARSE, kind_of_instances
+from apportion.plan.methods import AUTO, default_method
 from apportion.runs.run import Run
 from apportion.training.features import MEAN_MAP
 from apportion.training.frozen import fit_frozen

@@ -16,7 +16,7 @@ from apportion.model.learner import is_learner
 from apportion.nets.augment import check_augmentations
 from apportion.nets.build import NETS
 from apportion.nets.recipe import check_name, check_options, options_of
-from apportion.plan import OF_EVERY_METHOD
+from apportion.plan.methods import OF_EVERY_METHOD
 from apportion.training.checks import is_end
 
 __all__ = ["NAMED", "callback_of", "check_net_options", "functions_of", "has_eta", "ignored",

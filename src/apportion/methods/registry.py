@@ -18,7 +18,7 @@ from apportion.methods.pi_model import PiModel
 from apportion.methods.proportion_loss import ProportionLoss
 from apportion.methods.pseudo_labels import FPL
 from apportion.methods.vat import LLPVAT
-from apportion.plan import AUTO, FROM_FEATURES, METHOD
+from apportion.plan.methods import AUTO, FROM_FEATURES, METHOD
 
 __all__ = ["METHODS", "describe", "method_from", "method_named"]
 

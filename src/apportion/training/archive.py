@@ -21,7 +21,7 @@ from apportion.files import as_toml
 from apportion.methods.registry import describe
 from apportion.metrics import prevalence
 from apportion.model.model import Model, describe_parts
-from apportion.plan import Choice
+from apportion.plan.choices import Choice
 from apportion.runs.evaluation import plain_names, save_evaluations
 from apportion.runs.header import RESTORE
 from apportion.runs.run import FORMAT_VERSION, Run

@@ -24,7 +24,7 @@ from apportion.engine.copies import Parts
 from apportion.engine.distributed import Ranks
 from apportion.engine.feed import readable_part
 from apportion.errors import BagError, ConfigError, DataError, Option, count
-from apportion.plan import kind_of_instances
+from apportion.plan.kinds import kind_of_instances
 from apportion.runs.run import Run
 from apportion.training.checkpoint import fingerprint
 

@@ -30,7 +30,7 @@ from apportion.labels.start import fit_features, most_telling
 from apportion.methods.base import Method
 from apportion.methods.pseudo_labels import FPL
 from apportion.nets.summary import summaries
-from apportion.plan import SIGNALS, SPARSE, kind_of_instances
+from apportion.plan.kinds import SIGNALS, SPARSE, kind_of_instances
 from apportion.training.checks import check_differ
 
 __all__ = ["Features", "bags_of", "features_of", "last_layer", "penultimate",

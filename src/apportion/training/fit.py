@@ -31,7 +31,7 @@ from apportion.engine.distributed import ALONE, Ranks, together
 from apportion.methods.base import Method
 from apportion.methods.registry import method_named
 from apportion.nets.augment import Augment
-from apportion.plan import threads_of_steps
+from apportion.plan.threads import threads_of_steps
 from apportion.runs.run import Run
 from apportion.training.archive import Archive
 from apportion.training.checks import check_alike, is_end

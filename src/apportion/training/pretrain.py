@@ -32,7 +32,8 @@ from apportion.errors import ConfigError, DataError, RunError, count
 from apportion.methods.simclr import SimCLR
 from apportion.model.model import describe_parts
 from apportion.nets.build import move_to
-from apportion.plan import kind_of_instances, steps_fitting
+from apportion.plan.images import steps_fitting
+from apportion.plan.kinds import kind_of_instances
 from apportion.runs.header import metadata, opened, seal
 from apportion.runs.run import Run
 from apportion.runs.tensors import check_tensors

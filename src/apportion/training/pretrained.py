@@ -24,17 +24,15 @@ from apportion.engine.device import device_for
 from apportion.engine.distributed import is_one_of_many
 from apportion.errors import ConfigError, RunError, count
 from apportion.methods.registry import describe, method_named
-from apportion.plan import (
-    NET_OF_KIND,
-    Choice,
-    Choices,
-    Plan,
+from apportion.plan.choices import Choice, Choices
+from apportion.plan.images import (
     Pretraining,
     planned_pretraining,
     planned_stem,
     steps_fitting,
     views_for,
 )
+from apportion.plan.plan import NET_OF_KIND, Plan
 from apportion.runs.header import opened
 from apportion.runs.run import WITHOUT_LABELS, Run, planned
 from apportion.training.archive import begin
