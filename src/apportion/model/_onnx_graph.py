@@ -57,7 +57,7 @@ class Instances:
 
         nets = net.nets if isinstance(net, Average) else [net]
         networks = [net_parts(net)[1] for net in nets]
-        signals = all(isinstance(n, ResNet) and isinstance(n.conv1, nn.Conv1d) for n in networks)
+        signals = all(isinstance(n, ResNet) and n.signals for n in networks)
         self.free = signals and self.names[0] == "frames"  # whether any length will do
         self.scale: tuple[Any, Any] = (0.0, 1.0)
         self.codes: Any = 2 if columns is None else columns.codes  # 0 and 1: any embedding has them
@@ -116,13 +116,6 @@ class _Probabilities(nn.Module):
     def forward(self, *x: Tensor) -> tuple[Tensor, Tensor]:
         probabilities = self.model(*x).float().softmax(dim=1)
         return probabilities, probabilities.argmax(dim=1)
-
-
-class _FreePool(nn.Module):
-    """Max pooling of signals. torch exports the one in one dimension for two lengths only."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return nn.functional.max_pool2d(x[:, :, None], (1, 3), (1, 2), (0, 1))[:, :, 0]
 
 
 def on_cpu(net: nn.Module) -> nn.Module:
@@ -201,9 +194,6 @@ def _exported(net: nn.Module, instances: Instances) -> Any:
     axes = [{0: torch.export.Dim.DYNAMIC} for _ in instances.names]
     length = None
     if instances.free:
-        for module in net.modules():
-            if isinstance(module, ResNet):
-                module.maxpool = _FreePool()
         axes[0][2] = torch.export.Dim.DYNAMIC
         length = max(instances.shapes[0][-1], LONG_ENOUGH)
     with torch.no_grad():

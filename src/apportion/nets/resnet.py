@@ -1,8 +1,9 @@
 """ResNet-18 over images or over signals.
 
-Weights have the names and the shapes of torchvision's. Some convolutions are computed in another
-way than usual, with the same result: where the result is a single place, they are a product of
-matrices, and on a GPU the first one reads blocks of pixels.
+Weights have the names and the shapes of torchvision's. Signals are images of height 1, and their
+kernels have one row: a GPU has faster kernels for images, with the channels last. Some convolutions
+are computed in another way than usual, with the same result: where the result is a single place,
+they are a product of matrices, and on a GPU the first one reads blocks of pixels.
 
 Signals may be of unequal length, padded to one: a mask of their real places goes with them. A place
 of a layer is real if the one it is centred on is, so that a stride of 2 keeps every other one. All
@@ -26,9 +27,10 @@ Stem = Literal["imagenet", "cifar"]
 
 
 class ResNet(nn.Sequential):
-    """ResNet-18 in one dimension or two. Make one with `resnet18` or `conv1d`.
+    """ResNet-18 for images or signals. Make one with `resnet18` or `conv1d`.
 
-    Weights have the names and the shapes of torchvision's ``resnet18``, and are drawn as there.
+    Weights have the names and the shapes of torchvision's ``resnet18``, and are drawn as there; of
+    signals their kernels are of shape (1, size).
     """
 
     def __init__(
@@ -36,32 +38,31 @@ class ResNet(nn.Sequential):
         classes: int,
         channels: int,
         *,
-        dimensions: int,
+        signals: bool = False,
         small: bool = False,
         masked: bool = False,
         mirror: bool = False,
     ) -> None:
         size, stride = (3, 1) if small else (7, 2)
-        conv1, bn1 = _convolution(dimensions, channels, 64, size, stride)
-        pool = nn.MaxPool1d if dimensions == 1 else nn.MaxPool2d
-        average = nn.AdaptiveAvgPool1d if dimensions == 1 else nn.AdaptiveAvgPool2d
+        conv1, bn1 = _convolution(channels, 64, size, stride, signals)
+        pool = nn.MaxPool2d(_plane(3, signals, 1), _plane(2, signals, 1), _plane(1, signals, 0))
         layers = OrderedDict[str, nn.Module](
             conv1=conv1,
             bn1=bn1,
             relu=nn.ReLU(inplace=True),
-            maxpool=nn.Identity() if small else pool(3, stride=2, padding=1),
-            layer1=_stage(dimensions, 64, 64, stride=1),
-            layer2=_stage(dimensions, 64, 128, stride=2),
-            layer3=_stage(dimensions, 128, 256, stride=2),
-            layer4=_stage(dimensions, 256, 512, stride=2),
-            avgpool=average(1),
+            maxpool=nn.Identity() if small else pool,
+            layer1=_stage(64, 64, 1, signals),
+            layer2=_stage(64, 128, 2, signals),
+            layer3=_stage(128, 256, 2, signals),
+            layer4=_stage(256, 512, 2, signals),
+            avgpool=nn.AdaptiveAvgPool2d(1),
             flatten=nn.Flatten(),
             fc=nn.Linear(512, classes),
         )
         super().__init__(layers)
-        self.masked, self.mirror = masked, mirror
+        self.signals, self.masked, self.mirror = signals, masked, mirror
         for module in self.modules():
-            if isinstance(module, nn.Conv1d | nn.Conv2d):
+            if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
@@ -72,12 +73,14 @@ class ResNet(nn.Sequential):
                 f"{'no ' if self.masked else ''}lengths.",
                 "Call it as net(frames, lengths) if it was built with lengths, else net(x).",
             )
-        if lengths is not None:
-            return self._masked(x, lengths)
-        if x.is_cuda and x.ndim == 4:
+        if self.signals:
+            x = x[:, :, None]
+        if x.is_cuda:
             mixed = torch.is_autocast_enabled("cuda")
             dtype = torch.get_autocast_dtype("cuda") if mixed else x.dtype
             x = x.to(dtype, memory_format=torch.channels_last)
+        if lengths is not None:
+            return self._masked(x, lengths)
         features = self._features(x)
         if self.mirror and not self.training:
             features = (features + self._features(x.flip(-1))) / 2
@@ -93,18 +96,18 @@ class ResNet(nn.Sequential):
 
     def _masked(self, x: Tensor, lengths: Tensor) -> Tensor:
         layers: Any = self
-        places = torch.arange(x.shape[2], device=x.device)
-        real = (places < lengths.clamp(min=1)[:, None])[:, None]
+        places = torch.arange(x.shape[3], device=x.device)
+        real = (places < lengths.clamp(min=1)[:, None])[:, None, None]
         x = layers.conv1(x.where(real, 0))
-        real = real[:, :, ::2]
+        real = real[..., ::2]
         x = _normalized(layers.bn1, x, real).relu_()
-        real = real[:, :, ::2]
+        real = real[..., ::2]
         x = layers.maxpool(x).where(real, 0)  # the last real place may reach into the one behind it
         for stage in (layers.layer1, layers.layer2, layers.layer3, layers.layer4):
             for block in stage:
-                real = real[:, :, :: block.stride]
+                real = real[..., :: block.stride]
                 x = block(x, real)
-        average: Tensor = x.sum(dim=2) / real.sum(dim=2)
+        average: Tensor = x.sum(dim=(2, 3)) / real.sum(dim=(2, 3))
         logits: Tensor = layers.fc(average)
         return logits
 
@@ -112,14 +115,14 @@ class ResNet(nn.Sequential):
 class _Block(nn.Module):
     """Two convolutions, added to what came in: itself, or its projection where shapes differ."""
 
-    def __init__(self, dimensions: int, before: int, width: int, stride: int) -> None:
+    def __init__(self, before: int, width: int, stride: int, signals: bool) -> None:
         super().__init__()
-        self.conv1, self.bn1 = _convolution(dimensions, before, width, 3, stride)
-        self.conv2, self.bn2 = _convolution(dimensions, width, width, 3, 1)
+        self.conv1, self.bn1 = _convolution(before, width, 3, stride, signals)
+        self.conv2, self.bn2 = _convolution(width, width, 3, 1, signals)
         self.stride = stride
         self.downsample: nn.Module = nn.Identity()
         if stride > 1:
-            self.downsample = nn.Sequential(*_convolution(dimensions, before, width, 1, stride))
+            self.downsample = nn.Sequential(*_convolution(before, width, 1, stride, signals))
 
     def forward(self, x: Tensor, real: Tensor | None = None) -> Tensor:
         inner = _normalized(self.bn1, self.conv1(x), real).relu_()
@@ -131,7 +134,7 @@ class _Block(nn.Module):
 
 
 def _normalized(norm: Any, x: Tensor, real: Tensor | None) -> Tensor:
-    """Apply BatchNorm where only some places (b, 1, length) are real; all others become 0.
+    """Apply BatchNorm where only some places (b, 1, 1, length) are real; all others become 0.
 
     Statistics are those of real places, so that learning does not depend on the padding either.
     """
@@ -141,47 +144,54 @@ def _normalized(norm: Any, x: Tensor, real: Tensor | None) -> Tensor:
         return given if real is None else given.where(real, 0)
     wide = x if x.dtype == torch.float64 else x.float()
     n = real.sum()
-    mean = wide.where(real, 0).sum(dim=(0, 2)) / n
-    centered = (wide - mean[:, None]).where(real, 0)
-    variance = centered.square().sum(dim=(0, 2)) / n
+    mean = wide.where(real, 0).sum(dim=(0, 2, 3)) / n
+    centered = (wide - mean[:, None, None]).where(real, 0)
+    variance = centered.square().sum(dim=(0, 2, 3)) / n
     if norm.track_running_stats:
         with torch.no_grad():
             norm.num_batches_tracked.add_(1)
             norm.running_mean.lerp_(mean, norm.momentum)
             norm.running_var.lerp_(variance * n / (n - 1).clamp(min=1), norm.momentum)
     scale = norm.weight * (variance + norm.eps).rsqrt()
-    given = centered * scale[:, None] + norm.bias[:, None]
+    given = centered * scale[:, None, None] + norm.bias[:, None, None]
     return given.where(real, 0).to(x.dtype)
 
 
-def _stage(dimensions: int, before: int, width: int, stride: int) -> nn.Module:
-    blocks = _Block(dimensions, before, width, stride), _Block(dimensions, width, width, 1)
+def _stage(before: int, width: int, stride: int, signals: bool) -> nn.Module:
+    blocks = _Block(before, width, stride, signals), _Block(width, width, 1, signals)
     return nn.Sequential(*blocks)
 
 
+def _plane(n: int, signals: bool, high: int) -> tuple[int, int]:
+    """Return n for both directions, but for the height of signals."""
+    return (high if signals else n), n
+
+
 def _convolution(
-    dimensions: int, before: int, width: int, size: int, stride: int
+    before: int, width: int, size: int, stride: int, signals: bool
 ) -> tuple[nn.Module, nn.Module]:
     """Build a convolution, and the normalisation that follows it."""
-    conv, norm = (_Conv1d, nn.BatchNorm1d) if dimensions == 1 else (_Conv2d, nn.BatchNorm2d)
-    return conv(before, width, size, stride, padding=size // 2, bias=False), norm(width)
+    shape = _plane(size, signals, 1), _plane(stride, signals, 1), _plane(size // 2, signals, 0)
+    return _Convolution(before, width, *shape, bias=False), nn.BatchNorm2d(width)
 
 
-def _as_matrix(x: Tensor, weight: Tensor, stride: int, padding: int) -> Tensor | None:
+def _as_matrix(x: Tensor, conv: nn.Conv2d) -> Tensor | None:
     """Compute a convolution whose result is a single place as a product of matrices; else None.
 
     Only the part of the kernel that lies on x counts, so the padding need not be multiplied: on
     maps of one place, at the end of ResNet-18 on images of 32 × 32, that is a ninth of the kernel.
     """
-    size = weight.shape[2]
-    if any((places + 2 * padding - size) // stride != 0 for places in x.shape[2:]):
-        return None
-    order = (0, *range(2, x.ndim), 1)  # channels last, as both are in memory on a GPU
-    taps = [min(size - padding, places) for places in x.shape[2:]]
-    seen = x.permute(order)[(slice(None), *map(slice, taps))]
-    kernel = weight.permute(order)[(slice(None), *(slice(padding, padding + n) for n in taps))]
-    given = nn.functional.linear(seen.flatten(1), kernel.flatten(1))
-    return given.reshape(*given.shape, *[1] * (x.ndim - 2))
+    taps = []
+    for places, size, stride, padding in zip(
+        x.shape[2:], conv.kernel_size, conv.stride, map(int, conv.padding), strict=True
+    ):
+        if (places + 2 * padding - size) // stride != 0:
+            return None
+        taps.append((padding, min(size - padding, places)))
+    (top, high), (left, wide) = taps
+    seen = x.permute(0, 2, 3, 1)[:, :high, :wide]  # channels last, as both are in memory on a GPU
+    kernel = conv.weight.permute(0, 2, 3, 1)[:, top : top + high, left : left + wide]
+    return nn.functional.linear(seen.flatten(1), kernel.flatten(1))[:, :, None, None]
 
 
 def _in_blocks(x: Tensor, weight: Tensor) -> Tensor:
@@ -202,19 +212,13 @@ def _in_blocks(x: Tensor, weight: Tensor) -> Tensor:
     return nn.functional.conv2d(blocks(x, half, half - 2), blocks(weight, 1, 0))
 
 
-class _Conv1d(nn.Conv1d):
+class _Convolution(nn.Conv2d):
     def forward(self, x: Tensor) -> Tensor:
-        given = _as_matrix(x, self.weight, self.stride[0], int(self.padding[0]))
-        return super().forward(x) if given is None else given
-
-
-class _Conv2d(nn.Conv2d):
-    def forward(self, x: Tensor) -> Tensor:
-        given = _as_matrix(x, self.weight, self.stride[0], int(self.padding[0]))
+        given = _as_matrix(x, self)
         if given is not None:
             return given
-        even = x.shape[2] % 2 == x.shape[3] % 2 == 0
-        if x.is_cuda and even and self.stride[0] == 2 and self.in_channels < 8:
+        halves = x.is_cuda and self.stride == (2, 2) and self.in_channels < 8
+        if halves and x.shape[2] % 2 == x.shape[3] % 2 == 0:
             return _in_blocks(x, self.weight)
         return super().forward(x)
 
@@ -242,7 +246,7 @@ def resnet18(
     """
     if stem not in ("imagenet", "cifar"):
         raise ConfigError(f"there is no stem {stem!r}.", "Pass 'imagenet' or 'cifar'.")
-    return ResNet(classes, channels, dimensions=2, small=stem == "cifar", mirror=mirror)
+    return ResNet(classes, channels, small=stem == "cifar", mirror=mirror)
 
 
 def conv1d(channels: int, classes: int, *, masked: bool = False) -> ResNet:
@@ -263,4 +267,4 @@ def conv1d(channels: int, classes: int, *, masked: bool = False) -> ResNet:
     >>> conv1d(13, 10, masked=True).eval()(torch.zeros(2, 13, 93), torch.tensor([93, 40])).shape
     torch.Size([2, 10])
     """
-    return ResNet(classes, channels, dimensions=1, masked=masked)
+    return ResNet(classes, channels, signals=True, masked=masked)
