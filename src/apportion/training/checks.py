@@ -75,7 +75,8 @@ def _bytes_of(part: Any, rows: NDArray[np.int64]) -> Tensor:
         taken = part[torch.from_numpy(rows).to(part.device)].detach()
     else:
         taken = readable_part(part[rows])
-    return taken.cpu().contiguous().view(torch.uint8)
+    # contiguous() would leave strides of axes of length 1 as they are, which view() refuses
+    return taken.cpu().clone(memory_format=torch.contiguous_format).view(torch.uint8)
 
 
 def check_types(net: Any, config: Any, train: Any, valid: Any, test: Any) -> None:
