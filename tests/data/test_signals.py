@@ -131,6 +131,53 @@ def test_frames_are_sorted_as_numbers(kind, tmp_path):
     assert frames[4, 0].tolist() == [8.5, 7.5, 0]
 
 
+def in_order(times, kind="frame", folder=None):
+    """Return the first frame numbers of one signal whose frames have these times."""
+    rows = words(time=times)
+    rows["word"], rows["speaker"], rows["digit"] = 1, "a", "one"
+    bags = read_signals(as_given(rows, kind, folder), **{**NAMES, "order": "time"})
+    return (bags.x[0][0, 0] - 0.5).astype(int).tolist()
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "frame"])
+@pytest.mark.parametrize(
+    "times",
+    [
+        [f"{day}.1.2024" for day in (9, 10, 11, 1, 2, 3, 20, 30, 31)],
+        [f"{day:02d}/01/2024 7:05" for day in (9, 10, 11, 1, 2, 3, 20, 30, 31)],
+        [f"2024-1-{day}" for day in (9, 10, 11, 1, 2, 3, 20, 30, 31)],
+        [f"t{day:03d}" for day in (9, 10, 11, 1, 2, 3, 20, 30, 31)],
+        [f"00:{day:02d}" for day in (9, 10, 11, 1, 2, 3, 20, 30, 31)],
+    ],
+    ids="{0[0]}".format,
+)
+def test_frames_are_sorted_by_dates_and_by_texts_that_sort_as_their_numbers(times, kind, tmp_path):
+    assert in_order(times, kind, tmp_path) == [3, 4, 5, 0, 1, 2, 6, 7, 8]
+
+
+@pytest.mark.parametrize("kind", ["object", "category", "string"])
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        ("t{}", "as text 't10' comes before 't2'"),
+        ("0:{}", "as text '0:10' comes before '0:2'"),
+        ("{}", "as text '10' comes before '2'"),
+        ("{}/1/2024", "dates such as '9/1/2024', of which the day or the month may come first"),
+    ],
+)
+def test_texts_that_sort_otherwise_than_the_numbers_in_them_are_refused(pattern, message, kind):
+    times = pd.Series([pattern.format(n) for n in (9, 10, 2, 1, 3, 4, 5, 6, 7)], dtype=kind)
+    with pytest.raises(DataError, match=f"^rows: column 'time' .*{message}"):
+        in_order(times)
+
+
+def test_frames_of_a_signal_with_the_same_time_are_told(caplog):
+    read_signals(words(time=[1, 2, 3, 4, 5, 6, 7, 8, 9]), order="time", **NAMES)
+    read_signals(words(time=[1, 1, 1, 1, 4, 5, 7, 8, 9]), order="time", **NAMES)
+    assert caplog.text.count("has a value several times") == 1
+    assert "column 'time' has a value several times in signal 3 (and 1 more like" in caplog.text
+
+
 def test_bags_and_classes_that_are_numbers_match_in_files(tmp_path):
     numbers = words(speaker=[2, 2, 10, 2, 10, 10, 2, 10, 10], digit=[1, 1, 0, 1, 0, 0, 0, 1, 1])
     path, shares = as_given(numbers.drop(columns="time"), "csv", tmp_path), tmp_path / "shares.csv"

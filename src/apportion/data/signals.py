@@ -6,7 +6,10 @@ sees real frames only.
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, Unpack
 
 import numpy as np
@@ -14,16 +17,19 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from apportion.bags.bags import Bags
+from apportion.bags.notation import date_orders, is_ordered
 from apportion.bags.read import Placed, factorize
-from apportion.data._cells import numbers_written, unmixed
+from apportion.data._cells import numbers_written, read_dates, unmixed
 from apportion.data._named import agreed, names_in, put, read_columns
 from apportion.data.dialect import FormatOptions, formats
 from apportion.data.pieces import Pieces, Rows, named
 from apportion.data.proportions import read_proportions
 from apportion.data.tables import split_bags
-from apportion.errors import DataError
+from apportion.errors import DataError, Option, and_more, comma_list
 
 __all__ = ["pad", "read_signal_sets", "read_signals"]
+
+log = logging.getLogger("apportion")
 
 Frames = NDArray[np.float32]
 Ints = NDArray[np.int64]
@@ -140,7 +146,8 @@ def read_signals(
     label : str, optional
         The column of classes, for evaluation only if there are proportions.
     order : str, optional
-        The column, such as one of times, by which the frames of a signal are sorted. By default,
+        The column, such as one of times, by which the frames of a signal are sorted: numbers,
+        dates, or text that sorts as the numbers in it do (frame_02 before frame_10). By default,
         and where it ties, they are in the order of the rows.
     channels : sequence of str, optional
         The columns of the channels, in this order; by default all other columns.
@@ -187,10 +194,11 @@ def read_signals(
 
     place = {name: i for i, name in enumerate(bag_of)}
     number = np.fromiter((place[name] for name in names), np.int64, len(names))
-    if order is not None:
-        first = _sorted_by(source, order, _unwritten(pieces, frame[order])[0])
-        number, values = number[first], values[first]
     sequence = np.argsort(number, kind="stable")
+    if order is not None:
+        keys = _keys_of(source, order, _unwritten(pieces, frame[order])[0])
+        sequence = np.lexsort((keys, number))
+        _tell_ties(source, order, keys[sequence], number[sequence], list(bag_of))
     lengths: Ints = np.bincount(number).astype(np.int64)
     position = np.arange(len(number)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     frames = np.zeros((len(lengths), len(channels), int(lengths.max())), np.float32)
@@ -236,8 +244,11 @@ def _read_channels(pieces: Pieces, frame: pd.DataFrame, names: Sequence[Any]) ->
                 f"{pieces.source}: signal {names[row]!r} has {cell!r} in row {row:,} (counted "
                 f"from 0), column {str(channel)!r}, where {bad.sum():,} of {len(bad):,} are not "
                 "numbers that float32 can hold.",
-                "Fill them in, or leave out the column or these rows. All columns but those of "
-                "signal, bag, label and order are channels.",
+                (
+                    "Fill them in, leave these rows out, or learn without the column: ",
+                    Option("channels", "[…]", comma_list([str(channel)])),
+                    ". All columns but those of signal, bag, label and order are channels.",
+                ),
             )
     return values
 
@@ -250,11 +261,58 @@ def _unwritten(pieces: Pieces, cells: pd.Series[Any]) -> tuple[pd.Series[Any], A
     return (unmixed(cells), False) if written is None else (written.cells, written.percent)
 
 
-def _sorted_by(source: str, order: str, cells: pd.Series[Any]) -> Ints:
+def _keys_of(source: str, order: str, cells: pd.Series[Any]) -> Ints:
+    """Return the rank of each cell among the distinct ones, by which frames are sorted."""
+    has_texts = any(isinstance(cell, str) for cell in cells.unique().tolist())
+    days = _days(source, order, cells) if has_texts else None
     try:
-        return np.argsort(cells.to_numpy(), kind="stable")
+        return np.unique(cells.to_numpy() if days is None else days, return_inverse=True)[1]
     except TypeError as error:
         raise DataError(
             f"{source}: column {order!r} cannot be sorted: {error}.",
             "All of its cells must be numbers, or all of them dates or text.",
         ) from error
+
+
+def _days(source: str, order: str, cells: pd.Series[Any]) -> Any:
+    """Return the days that texts stand for; None if they are no dates, but sort as they should."""
+    texts = [str(text) for text in cells.unique()]
+    orders = date_orders(texts)
+    if len(orders) == 1 or (orders and not any(map(is_ordered, texts))):
+        return read_dates(cells.astype("str"), min(orders))
+    how = "Write numbers, or dates as 2024-12-31 23:59:59.5; or sort the rows, and name no order."
+    if orders:
+        either = next(filter(is_ordered, texts))
+        raise DataError(
+            f"{source}: column {order!r} has dates such as {either!r}, of which the day or the "
+            "month may come first.",
+            how,
+        )
+    for text, following in pairwise(sorted(texts)):
+        if _by_numbers(text) > _by_numbers(following):
+            raise DataError(
+                f"{source}: column {order!r} holds text, and as text {text!r} comes before "
+                f"{following!r}.",
+                how,
+            )
+    return None
+
+
+def _by_numbers(text: str) -> list[Any]:
+    """Return what sorts texts by the numbers in them: x2 before x10."""
+    parts = re.split(r"(\d+)", text)
+    return [int(part) if k % 2 else part for k, part in enumerate(parts)]
+
+
+def _tell_ties(source: str, order: str, keys: Ints, number: Ints, names: list[Any]) -> None:
+    ties = (keys[1:] == keys[:-1]) & (number[1:] == number[:-1])
+    if ties.any():
+        name = names[number[int(ties.argmax())]]
+        log.warning(
+            "%s: column %r has a value several times in signal %r%s; such frames stay in the order "
+            "of their rows.",
+            source,
+            order,
+            name,
+            and_more(int(ties.sum())),
+        )
