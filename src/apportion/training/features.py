@@ -23,12 +23,14 @@ from torch import Tensor, nn
 from apportion.bags.bags import Bags
 from apportion.engine.batches import Instances
 from apportion.engine.copies import Parts
-from apportion.engine.inference import cut, evaluating
+from apportion.engine.inference import cut, evaluating, rows_per_pass
 from apportion.errors import ConfigError, DataError, Option
 from apportion.labels.linear import LINEAR_FITS
 from apportion.labels.start import fit_features, most_telling
 from apportion.methods.base import Method
 from apportion.methods.pseudo_labels import FPL
+from apportion.nets.measure import measure
+from apportion.nets.normalized import Normalized
 from apportion.nets.summary import summaries
 from apportion.plan.kinds import SIGNALS, SPARSE, kind_of_instances
 from apportion.training.checks import check_differ
@@ -91,10 +93,9 @@ def with_first_labels(
 
 def _features_known(net: nn.Module, instances: Instances, most: int) -> dict[str, NDArray[Any]]:
     """Return features of the net, and of signals summaries as well, by where they come from."""
-    found, parts = dict[str, NDArray[Any]](), instances.bags.parts
-    frames_alone = len(parts) == 1 or (len(parts) == 2 and len(parts[1].shape) == 1)
-    if kind_of_instances(instances.bags) == SIGNALS and frames_alone:
-        found["summaries"] = features_of(summaries, summaries, instances, most)
+    found = dict[str, NDArray[Any]]()
+    if (summary := _summary_of(instances)) is not None:
+        found["summaries"] = features_of(summary, None, instances, most)
     try:
         with penultimate(net, instances) as features:
             found["the net"] = features_of(features, net, instances, most)
@@ -102,6 +103,22 @@ def _features_known(net: nn.Module, instances: Instances, most: int) -> dict[str
         if not found:
             raise
     return found
+
+
+def _summary_of(instances: Instances) -> Features | None:
+    """Return what summarises signals, normalised as a net sees them; None if x is something else.
+
+    A net of the caller's may take other things than frames and their lengths.
+    """
+    bags = instances.bags
+    if kind_of_instances(bags) != SIGNALS:
+        return None
+    try:
+        measured = measure("summary", bags.parts, bags.distinct(), None)
+    except DataError:
+        return None
+    scaled = Normalized(nn.Identity(), measured.mean, measured.std).to(instances.device)
+    return lambda *x: summaries(*scaled.prepare(*x))
 
 
 def _most_telling(several: dict[str, Bags], seed: int) -> str:
@@ -171,8 +188,8 @@ def features_of(features: Features, owner: Any, instances: Instances, most: int)
     most : int
         Rows per pass.
     """
-    rows = instances.distinct
-    found, spans = np.empty((0, 0), np.float32), cut(len(rows), most)
+    rows, found = instances.distinct, np.empty((0, 0), np.float32)
+    spans = cut(len(rows), rows_per_pass(instances.feed.parts[0], most, instances.device))
     if isinstance(features, nn.Module):
         features.to(instances.device)
     with evaluating(owner if isinstance(owner, nn.Module) else nn.Module()):
