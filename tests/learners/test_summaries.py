@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from apportion.bags.bags import Bags
+from apportion.errors import DataError
 from apportion.labels.start import fit_features
 from apportion.learners.summaries import fit_summaries
 from apportion.model.model import Model, describe_parts
@@ -55,6 +56,12 @@ def test_it_is_kept_as_any_model(tmp_path):
     confidence = Model.load(tmp_path / "model", device="cpu").predict_proba(BAGS.x)
     expected = torch.from_numpy(logits_of(net, BAGS.parts)).softmax(dim=1)
     np.testing.assert_allclose(confidence, expected, atol=1e-6)
+
+
+def test_signals_that_float32_cannot_tell_apart_are_told():
+    x = 1e9 + np.random.default_rng(0).normal(size=(240, 2, 12))
+    with pytest.raises(DataError, match=r"(?s)all 240 signals .*seven digits: subtract"):
+        fit_summaries(BAGS.with_rows(x), device="cpu")
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -161,3 +161,23 @@ def test_signals_that_may_be_swapped_are_told(name, caplog):
     build_net(name, bags_of(x[:, :1, :1]))
     build_net(name, bags_of((x, np.full(4, 3))))  # lengths say what is a frame
     assert not caplog.text
+
+
+@pytest.mark.parametrize("name", ["conv1d", "summary", "resnet18"])
+def test_a_value_beside_which_all_others_are_nothing_is_told(name, caplog):
+    shape = (30, 2, 40) if name != "resnet18" else (30, 3, 6, 6)
+    x = np.random.default_rng(0).normal(size=shape)
+    build_net(name, bags_of(x))
+    assert not caplog.text
+    x[7, 1, 3] = 1e30
+    x[7, 1, 4:] = 0
+    build_net(name, bags_of(x[:10]))  # so few may well differ as much
+    assert not caplog.text
+    if name == "resnet18":
+        x[7, 1, 3, 1:] = 0
+    build_net(name, bags_of(x))
+    assert "Channel 1 of x (counted from 0) has a single value that makes up" in caplog.text
+    caplog.clear()
+    if name != "resnet18":  # what follows a signal is no value of it
+        build_net(name, bags_of((x, np.full(len(x), 3))))
+        assert not caplog.text

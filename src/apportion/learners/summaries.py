@@ -13,6 +13,7 @@ from apportion.labels.start import fit_features
 from apportion.nets.build import build_net
 from apportion.nets.normalized import Normalized
 from apportion.nets.summary import summaries
+from apportion.training.checks import check_differ
 from apportion.training.features import bags_of, features_of
 from apportion.training.frozen import ROWS_PER_PASS, layer_of
 
@@ -33,6 +34,7 @@ def fit_summaries(bags: Bags, *, seed: int = 0, device: str = "auto") -> Normali
     >>> float((net(torch.from_numpy(x)).argmax(dim=1).numpy() == truth).mean()) > 0.9
     True
     """
+    check_differ(bags)
     there = device_for(device)
     net = build_net("summary", bags, seed=seed).to(there)
     network: Any = net.network

@@ -47,6 +47,9 @@ __all__ = ["NETS", "build_net", "from_recipe", "move_to"]
 
 log = logging.getLogger("apportion")
 
+MOST_ALONE = 0.5  # of the variance of a channel, which one value may make up
+LEAST_ROWS = 20  # of fewer, one value may well be as far off as that
+
 
 def move_to(device: torch.device, net: nn.Module) -> None:
     """Move a net to a device; on a GPU, every `ResNet` in it becomes channels-last.
@@ -118,7 +121,7 @@ def build_net(name: str, bags: Bags, *, seed: int = 0, **options: Any) -> Normal
         )
     if categories is None and name == "mlp" and bags.columns is not None:
         categories = bags.columns.codes or None
-    sizes, mean, std = measure(name, bags.parts, bags.distinct(), categories)
+    sizes, mean, std, alone = measure(name, bags.parts, bags.distinct(), categories)
     if may_be_swapped(name, bags.parts):
         log.warning(
             "x, of shape %s, is taken as signals of %s and %s. If these are swapped, pass "
@@ -126,6 +129,14 @@ def build_net(name: str, bags: Bags, *, seed: int = 0, **options: Any) -> Normal
             shape,
             count(shape[1], "channel"),
             count(shape[2], "frame"),
+        )
+    if name != "mlp" and (alone > MOST_ALONE).any() and bags.n_instances >= LEAST_ROWS:
+        log.warning(
+            "Channel %d of x (counted from 0) has a single value that makes up %.0f%% of its "
+            "variance: beside it all others are nearly the same. Look at the largest and least "
+            "values, and replace what is no measurement.",
+            alone.ravel().argmax(),
+            100 * alone.max(),
         )
     if channels is not None and channels != sizes.get("channels"):
         raise must_be("channels", f"{sizes.get('channels')}, as x has them", channels)

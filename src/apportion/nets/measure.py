@@ -101,8 +101,9 @@ class Measured(NamedTuple):
     """The measurements, as arguments of the function that builds the net."""
 
     sizes: dict[str, Any]
-    mean: Floats  # these two in the shape of one instance, with 1 for the axes they are over
+    mean: Floats  # these three in the shape of one instance, with 1 for the axes they are over
     std: Floats
+    alone: Floats  # the share of the variance that is due to one value
 
 
 def measure(name: str, x: Any, rows: Ints, categories: Sequence[int] | None) -> Measured:
@@ -129,15 +130,17 @@ def measure(name: str, x: Any, rows: Ints, categories: Sequence[int] | None) -> 
                     "Pass at least one column that says something.",
                 )
     if sizes.get("features") == 0:
-        return Measured(sizes, np.empty(0), np.empty(0))
+        return Measured(sizes, np.empty(0), np.empty(0), np.empty(0))
     if is_sparse(first):
         shape = tuple(first.shape[1:])
-        return Measured(sizes, np.zeros(shape), np.full(shape, scale_of(first, rows)))
+        return Measured(
+            sizes, np.zeros(shape), np.full(shape, scale_of(first, rows)), np.zeros(shape)
+        )
     with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is found below
-        mean, std = _moments(first, rows, axes, lengths)
+        mean, std, alone = _moments(first, rows, axes, lengths)
     if not (np.isfinite(mean).all() and np.isfinite(std).all()):
         raise _not_finite(name, first, rows, lengths)
-    return Measured(sizes, mean, std)
+    return Measured(sizes, mean, std, alone)
 
 
 def _readable(name: str, x: Any) -> tuple[Any, Any]:
@@ -235,11 +238,15 @@ def _count_categories(codes: Any, rows: Ints, given: Sequence[int] | None) -> li
 
 def _moments(
     x: Any, rows: Ints, axes: tuple[int, ...], lengths: Ints | None
-) -> tuple[Floats, Floats]:
-    """Compute mean and standard deviation of some rows of x, over some axes, without padding."""
+) -> tuple[Floats, Floats, Floats]:
+    """Compute mean, standard deviation, and the share of the variance that is due to one value.
+
+    They are those of some rows of x, over some axes, without padding.
+    """
     # A value of each feature. Minus it, numbers are small, and a constant is exactly 0.
     pivot = _seen(x, rows[:1])[tuple(slice(1) if a in axes else slice(None) for a in range(x.ndim))]
     n, mean, squares = 0, np.zeros_like(pivot), np.zeros_like(pivot)
+    least, most = np.full_like(pivot, np.inf), np.full_like(pivot, -np.inf)
     n_chunks = min(math.ceil(len(rows) * math.prod(x.shape[1:]) / CHUNK), len(rows))
     for some in np.array_split(np.arange(len(rows)), n_chunks):
         values = _seen(x, rows[some]) - pivot
@@ -253,7 +260,12 @@ def _moments(
         squares += delta**2 * (n * k / (n + k))
         mean += delta * (k / (n + k))
         n += k
-    return (pivot + mean)[0], np.sqrt(squares / n)[0]
+        own = values if lengths is None else np.where(real, values, 0)  # the pivot is real
+        least = np.minimum(least, own.min(axis=axes, keepdims=True))
+        most = np.maximum(most, own.max(axis=axes, keepdims=True))
+    farthest = np.maximum(most - mean, mean - least) ** 2
+    alone = np.divide(farthest, squares, out=np.zeros_like(squares), where=squares > 0)
+    return (pivot + mean)[0], np.sqrt(squares / n)[0], alone[0]
 
 
 def _seen(x: Any, rows: Ints) -> Floats:
