@@ -178,6 +178,23 @@ def test_frames_of_a_signal_with_the_same_time_are_told(caplog):
     assert "column 'time' has a value several times in signal 3 (and 1 more like" in caplog.text
 
 
+def test_a_signal_to_whose_length_all_others_are_padded_is_told(caplog):
+    signals = [np.ones((4, 1))] * 50 + [np.ones((60, 1))]
+    pad(signals)
+    pad(signals[-1:])
+    assert not caplog.text
+    signals[7] = np.ones((1000, 1))
+    pad(signals)
+    assert "signal 7 has 1,000 frames, and the mean signal 24.6: all are padded" in caplog.text
+    assert "97.5% of the frames" in caplog.text
+    caplog.clear()
+    lengths = [len(signal) for signal in signals]
+    rows = pd.DataFrame({"word": np.repeat([f"w{i}" for i in range(51)], lengths), "pitch": 1.0})
+    rows["speaker"], rows["digit"] = "a", np.where(rows["word"] == "w3", "one", "two")
+    read_signals(rows, **NAMES)
+    assert "rows: signal 'w7' has 1,000 frames" in caplog.text
+
+
 def test_bags_and_classes_that_are_numbers_match_in_files(tmp_path):
     numbers = words(speaker=[2, 2, 10, 2, 10, 10, 2, 10, 10], digit=[1, 1, 0, 1, 0, 0, 0, 1, 1])
     path, shares = as_given(numbers.drop(columns="time"), "csv", tmp_path), tmp_path / "shares.csv"

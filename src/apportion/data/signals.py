@@ -34,6 +34,8 @@ log = logging.getLogger("apportion")
 Frames = NDArray[np.float32]
 Ints = NDArray[np.int64]
 
+MOST_PADDED = 0.05  # of the longest signal: a mean length below it wastes nearly all of the work
+
 SHAPE = "Pass numbers of shape (frames, channels)."
 
 
@@ -75,6 +77,7 @@ def pad(frames: Sequence[ArrayLike], length: int | None = None) -> tuple[Frames,
             f"signal {longest} has {lengths[longest]:,} frames, and length is {length:,}.",
             f"length must be at least {lengths[longest]:,}; or cut the signal.",
         )
+    _tell_padding("", lengths, range(len(lengths)))
     padded = np.zeros((len(signals), n_channels, length), np.float32)
     for i, signal in enumerate(signals):
         if signal.shape[1] != n_channels:
@@ -200,6 +203,7 @@ def read_signals(
         sequence = np.lexsort((keys, number))
         _tell_ties(source, order, keys[sequence], number[sequence], list(bag_of))
     lengths: Ints = np.bincount(number).astype(np.int64)
+    _tell_padding(f"{source}: ", lengths, list(bag_of))
     position = np.arange(len(number)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     frames = np.zeros((len(lengths), len(channels), int(lengths.max())), np.float32)
     frames[number[sequence], :, position] = values[sequence]
@@ -302,6 +306,21 @@ def _by_numbers(text: str) -> list[Any]:
     """Return what sorts texts by the numbers in them: x2 before x10."""
     parts = re.split(r"(\d+)", text)
     return [int(part) if k % 2 else part for k, part in enumerate(parts)]
+
+
+def _tell_padding(source: str, lengths: Ints, names: Sequence[Any]) -> None:
+    longest, mean = int(lengths.argmax()), float(lengths.mean())
+    if mean < MOST_PADDED * lengths[longest]:
+        log.warning(
+            "%ssignal %r has %s frames, and the mean signal %.1f: all are padded to the longest, "
+            "so that %.1f%% of the frames that are kept and computed are padding. Cut such "
+            "signals, or leave them out.",
+            source,
+            names[longest],
+            f"{lengths[longest]:,}",
+            mean,
+            100 * (1 - mean / lengths[longest]),
+        )
 
 
 def _tell_ties(source: str, order: str, keys: Ints, number: Ints, names: list[Any]) -> None:
