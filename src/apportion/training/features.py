@@ -35,7 +35,7 @@ from apportion.nets.summary import summaries
 from apportion.plan.kinds import SIGNALS, SPARSE, kind_of_instances
 from apportion.training.checks import check_differ
 
-__all__ = ["Features", "bags_of", "features_of", "last_layer", "penultimate",
+__all__ = ["Features", "bags_of", "features_of", "first_batch", "last_layer", "penultimate",
            "with_first_labels"]  # fmt: skip
 
 log = logging.getLogger("apportion")
@@ -141,7 +141,7 @@ def last_layer(net: nn.Module, instances: Instances) -> nn.Linear:
     layers = [module for module in net.modules() if isinstance(module, nn.Linear)]
     hooks = [layer.register_forward_hook(note) for layer in layers]
     try:
-        logits = _first_batch(net, net, instances)
+        logits = first_batch(net, net, instances)
     finally:
         for hook in hooks:
             hook.remove()
@@ -224,7 +224,8 @@ def bags_of(features: NDArray[Any], instances: Instances) -> Bags:
 
 
 @torch.no_grad()
-def _first_batch(features: Features, net: nn.Module, instances: Instances) -> Tensor:
+def first_batch(features: Features, net: nn.Module, instances: Instances) -> Tensor:
+    """Return what a function of a batch returns for two rows, as a net in evaluation mode."""
     rows = instances.distinct[:2]
     (x,) = instances.feed.batches(rows, [(0, len(rows))])
     with evaluating(net):
@@ -238,6 +239,7 @@ def _called(features: Features, x: Parts) -> Tensor:
         took = ", ".join(f"{tuple(part.shape)} {str(part.dtype)[6:]}" for part in x)
         raise ConfigError(
             f"no features can be computed of a batch of {took}: {error}",
-            "They must be computed from instances as they are stored: "
-            "apportion.nets.normalized.Normalized turns integers into floating-point numbers.",
+            "They must be computed from instances as they are stored, of this shape and type: "
+            "move channels that come last (np.moveaxis(x, -1, 1)), and turn integers into "
+            "floating-point numbers, as apportion.nets.normalized.Normalized does.",
         ) from error
