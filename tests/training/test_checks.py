@@ -273,6 +273,14 @@ def test_rows_with_axes_of_length_1_are_compared_however_they_lie_in_memory(shap
     check_differ(in_pairs(x))
 
 
+def test_signals_with_their_lengths_are_compared():
+    frames, lengths = np.zeros((64, 2, 5), np.float32), np.full(64, 4)
+    with pytest.raises(DataError, match="all 64 signals are the same"):
+        check_differ(in_pairs((frames, lengths)))
+    lengths[40] = 5
+    check_differ(in_pairs((frames, lengths)))
+
+
 def test_rows_outside_of_bags_do_not_count_and_one_alone_is_told():
     x = np.zeros((8, 1, 2, 2))
     x[5:] = 1

@@ -79,7 +79,8 @@ def _bytes_of(part: Any, rows: NDArray[np.int64]) -> Tensor:
     else:
         (taken,) = as_networks_take([readable_part(part[rows])])
     # contiguous() would leave strides of axes of length 1 as they are, which view() refuses
-    return taken.cpu().clone(memory_format=torch.contiguous_format).view(torch.uint8)
+    own = taken.cpu().clone(memory_format=torch.contiguous_format)
+    return own.reshape(len(rows), -1).view(torch.uint8)
 
 
 def check_types(net: Any, config: Any, train: Any, valid: Any, test: Any) -> None:

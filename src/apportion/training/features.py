@@ -26,7 +26,7 @@ from apportion.engine.copies import Parts
 from apportion.engine.inference import cut, evaluating, rows_per_pass
 from apportion.errors import ConfigError, DataError, Option
 from apportion.labels.linear import LINEAR_FITS
-from apportion.labels.start import fit_features, most_telling
+from apportion.labels.start import FIRM, LOOSE, Penalty, fit_features, most_telling
 from apportion.methods.base import Method
 from apportion.methods.pseudo_labels import FPL
 from apportion.nets.measure import measure
@@ -72,17 +72,17 @@ def with_first_labels(
     if resumed:
         return replace(method, first="random", first_weight=weight)
     if callable(first):
-        known = {"a function": features_of(first, first, instances, most)}
+        own = bags_of(features_of(first, first, instances, most), instances)
+        several = {"a function": (own, FIRM)}
     else:
-        known = _features_known(net, instances, most)
-    several = {source: bags_of(found, instances) for source, found in known.items()}
+        several = _features_known(net, instances, most)
     source = _most_telling(several, seed)
-    bags, found = several[source], known[source]
-    labels, linear = fit_features(bags, seed=seed)
+    bags, penalty = several[source]
+    labels, linear = fit_features(bags, seed=seed, penalty=penalty)
     log.info(
         "First labels follow from %d features of each of %d rows, by %s.",
-        found.shape[1],
-        len(found),
+        bags.x.shape[1],
+        len(bags.x),
         source,
     )
     if method.unlikelihood != "log":
@@ -91,18 +91,26 @@ def with_first_labels(
     return replace(method, first=sure.astype(np.float32), first_weight=weight)
 
 
-def _features_known(net: nn.Module, instances: Instances, most: int) -> dict[str, NDArray[Any]]:
-    """Return features of the net, and of signals summaries as well, by where they come from."""
-    found = dict[str, NDArray[Any]]()
-    if (summary := _summary_of(instances)) is not None:
-        found["summaries"] = features_of(summary, None, instances, most)
+Known = dict[str, tuple[Bags, Penalty]]  # features, and how to fit them, by where they come from
+
+
+def _features_known(net: nn.Module, instances: Instances, most: int) -> Known:
+    """Return features of the net; of signals summaries as well, and loose fits to both."""
+    summary = _summary_of(instances)
+    found = dict[str, Bags]()
+    if summary is not None:
+        own = features_of(summary, None, instances, most)
+        found["summaries"] = bags_of(own, instances)
     try:
         with penultimate(net, instances) as features:
-            found["the net"] = features_of(features, net, instances, most)
+            own = features_of(features, net, instances, most)
+            found["the net"] = bags_of(own, instances)
     except ConfigError:  # it has no last layer that is known to be such
         if not found:
             raise
-    return found
+    known: Known = {source: (bags, FIRM) for source, bags in found.items()}
+    loose = {f"{source} in a loose fit": (bags, LOOSE) for source, bags in found.items()}
+    return known if summary is None else known | loose
 
 
 def _summary_of(instances: Instances) -> Features | None:
@@ -121,9 +129,10 @@ def _summary_of(instances: Instances) -> Features | None:
     return lambda *x: summaries(*scaled.prepare(*x))
 
 
-def _most_telling(several: dict[str, Bags], seed: int) -> str:
+def _most_telling(several: Known, seed: int) -> str:
     """Return where the features come from that tell most."""
-    if len(several) == 1:
+    (own, _), *others = several.values()
+    if not others or own.n_bags < 2:
         return next(iter(several))
     chosen, errors = most_telling([*several.values()], seed=seed)
     missed = (f"{error:.3f} by {source}" for source, error in zip(several, errors, strict=True))
