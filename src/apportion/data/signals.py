@@ -6,10 +6,7 @@ sees real frames only.
 
 from __future__ import annotations
 
-import logging
-import re
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any, Unpack
 
 import numpy as np
@@ -17,24 +14,20 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from apportion.bags.bags import Bags
-from apportion.bags.notation import date_orders, is_ordered
 from apportion.bags.read import Placed, factorize
-from apportion.data._cells import numbers_written, read_dates, unmixed
+from apportion.data._cells import numbers_written, unmixed
+from apportion.data._frames import check_channels, ranks_in_time, tell_padding, tell_ties
 from apportion.data._named import agreed, names_in, put, read_columns
 from apportion.data.dialect import FormatOptions, formats
 from apportion.data.pieces import Pieces, Rows, named
 from apportion.data.proportions import read_proportions
 from apportion.data.tables import split_bags
-from apportion.errors import DataError, Option, and_more, comma_list
+from apportion.errors import DataError, Option, comma_list
 
 __all__ = ["pad", "read_signal_sets", "read_signals"]
 
-log = logging.getLogger("apportion")
-
 Frames = NDArray[np.float32]
 Ints = NDArray[np.int64]
-
-MOST_PADDED = 0.05  # of the longest signal: a mean length below it wastes nearly all of the work
 
 SHAPE = "Pass numbers of shape (frames, channels)."
 
@@ -77,7 +70,7 @@ def pad(frames: Sequence[ArrayLike], length: int | None = None) -> tuple[Frames,
             f"signal {longest} has {lengths[longest]:,} frames, and length is {length:,}.",
             f"length must be at least {lengths[longest]:,}; or cut the signal.",
         )
-    _tell_padding("", lengths, range(len(lengths)))
+    tell_padding("", lengths, range(len(lengths)))
     padded = np.zeros((len(signals), n_channels, length), np.float32)
     for i, signal in enumerate(signals):
         if signal.shape[1] != n_channels:
@@ -199,17 +192,18 @@ def read_signals(
     number = np.fromiter((place[name] for name in names), np.int64, len(names))
     sequence = np.argsort(number, kind="stable")
     if order is not None:
-        keys = _keys_of(source, order, _unwritten(pieces, frame[order])[0])
+        keys = ranks_in_time(source, order, _unwritten(pieces, frame[order])[0])
         sequence = np.lexsort((keys, number))
-        _tell_ties(source, order, keys[sequence], number[sequence], list(bag_of))
+        tell_ties(source, order, keys[sequence], number[sequence], list(bag_of))
     lengths: Ints = np.bincount(number).astype(np.int64)
-    _tell_padding(f"{source}: ", lengths, list(bag_of))
+    tell_padding(f"{source}: ", lengths, list(bag_of))
     position = np.arange(len(number)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     frames = np.zeros((len(lengths), len(channels), int(lengths.max())), np.float32)
     frames[number[sequence], :, position] = values[sequence]
     placed = Placed(*factorize(bag_of.values(), "bag id", len(bag_of), missing=None))
     how: dict[str, Any] = {"counts": counts, "normalize": normalize, "truth": truth}
     bags = put(pieces, placed, table, **how, skip_unplaced=skip_unplaced)
+    check_channels(source, bags, values, number, list(map(str, channels)))
     return bags.with_rows((frames, lengths))
 
 
@@ -263,75 +257,3 @@ def _unwritten(pieces: Pieces, cells: pd.Series[Any]) -> tuple[pd.Series[Any], A
         return cells, False
     written = numbers_written(cells, pieces.decimal)
     return (unmixed(cells), False) if written is None else (written.cells, written.percent)
-
-
-def _keys_of(source: str, order: str, cells: pd.Series[Any]) -> Ints:
-    """Return the rank of each cell among the distinct ones, by which frames are sorted."""
-    has_texts = any(isinstance(cell, str) for cell in cells.unique().tolist())
-    days = _days(source, order, cells) if has_texts else None
-    try:
-        return np.unique(cells.to_numpy() if days is None else days, return_inverse=True)[1]
-    except TypeError as error:
-        raise DataError(
-            f"{source}: column {order!r} cannot be sorted: {error}.",
-            "All of its cells must be numbers, or all of them dates or text.",
-        ) from error
-
-
-def _days(source: str, order: str, cells: pd.Series[Any]) -> Any:
-    """Return the days that texts stand for; None if they are no dates, but sort as they should."""
-    texts = [str(text) for text in cells.unique()]
-    orders = date_orders(texts)
-    if len(orders) == 1 or (orders and not any(map(is_ordered, texts))):
-        return read_dates(cells.astype("str"), min(orders))
-    how = "Write numbers, or dates as 2024-12-31 23:59:59.5; or sort the rows, and name no order."
-    if orders:
-        either = next(filter(is_ordered, texts))
-        raise DataError(
-            f"{source}: column {order!r} has dates such as {either!r}, of which the day or the "
-            "month may come first.",
-            how,
-        )
-    for text, following in pairwise(sorted(texts)):
-        if _by_numbers(text) > _by_numbers(following):
-            raise DataError(
-                f"{source}: column {order!r} holds text, and as text {text!r} comes before "
-                f"{following!r}.",
-                how,
-            )
-    return None
-
-
-def _by_numbers(text: str) -> list[Any]:
-    """Return what sorts texts by the numbers in them: x2 before x10."""
-    parts = re.split(r"(\d+)", text)
-    return [int(part) if k % 2 else part for k, part in enumerate(parts)]
-
-
-def _tell_padding(source: str, lengths: Ints, names: Sequence[Any]) -> None:
-    longest, mean = int(lengths.argmax()), float(lengths.mean())
-    if mean < MOST_PADDED * lengths[longest]:
-        log.warning(
-            "%ssignal %r has %s frames, and the mean signal %.1f: all are padded to the longest, "
-            "so that %.1f%% of the frames that are kept and computed are padding. Cut such "
-            "signals, or leave them out.",
-            source,
-            names[longest],
-            f"{lengths[longest]:,}",
-            mean,
-            100 * (1 - mean / lengths[longest]),
-        )
-
-
-def _tell_ties(source: str, order: str, keys: Ints, number: Ints, names: list[Any]) -> None:
-    ties = (keys[1:] == keys[:-1]) & (number[1:] == number[:-1])
-    if ties.any():
-        name = names[number[int(ties.argmax())]]
-        log.warning(
-            "%s: column %r has a value several times in signal %r%s; such frames stay in the order "
-            "of their rows.",
-            source,
-            order,
-            name,
-            and_more(int(ties.sum())),
-        )
