@@ -30,7 +30,7 @@ from apportion.bags.sparse import is_sparse
 from apportion.engine.device import device_for
 from apportion.engine.inference import cut, fill_confidence, rows_per_pass, slices
 from apportion.engine.items import Itemwise, taken_by_name
-from apportion.errors import DataError, RunError
+from apportion.errors import DataError, RunError, count
 from apportion.files import replacing
 from apportion.metrics import prevalence as prevalence_of
 from apportion.model._read import Net, check_header, checked_parts, model_of, net_for
@@ -192,7 +192,7 @@ class Model:
         if not found.isfinite().all():
             bad = ~found.isfinite().all(dim=1)
             raise DataError(
-                f"the confidences of {int(bad.sum()):,} rows are not finite; row "
+                f"the confidences of {count(int(bad.sum()), 'row')} are not finite; row "
                 f"{int(bad.int().argmax())} is the first.",
                 "Replace values of x that are missing, infinite or very large.",
             )
