@@ -16,6 +16,7 @@ from apportion.nets.build import build_net
 from apportion.report.read import read_run
 from tests.auto.tables import ALIKE, VALID, leave, ring, ring_in_bags, train
 from tests.faults.killing import left_behind
+from tests.training.test_features import SIGNALS
 
 
 def three_classes(seed):
@@ -75,6 +76,15 @@ def test_a_linear_model_goes_on_to_its_end(method, tmp_path):
     train(tmp_path / "whole", method=method)
     leave(tmp_path / "a", 1, method=method)
     train(tmp_path / "a", method=method)
+    assert left_behind(tmp_path / "a") == left_behind(tmp_path / "whole")
+
+
+def test_a_linear_layer_on_summaries_of_signals_goes_on_to_its_end(tmp_path):
+    train(tmp_path / "whole", SIGNALS, method="mean-map")
+    leave(tmp_path / "a", 1, SIGNALS, method="mean-map")
+    train(tmp_path / "a", SIGNALS, method="mean-map")
+    assert left_behind(tmp_path / "a") == left_behind(tmp_path / "whole")
+    train(tmp_path / "a", SIGNALS, method="mean-map")  # there is nothing left to do
     assert left_behind(tmp_path / "a") == left_behind(tmp_path / "whole")
 
 

@@ -5,12 +5,14 @@ import pytest
 
 from apportion.auto.members import (
     Member,
+    check_is_table,
     folds_of,
     members_of,
     overdispersion,
     plan_table,
 )
 from apportion.bags.bags import Bags
+from apportion.errors import ConfigError
 from apportion.plan.choices import Choice
 from apportion.plan.held_out import share_reported
 from tests.auto.tables import bags_of, ring
@@ -122,3 +124,12 @@ def test_the_plan_says_how_many_nets_are_averaged_with_which_threads():
     assert plan.threads == Choice(3, "given")
     assert share_reported(None).value == 0
     assert share_reported(0.25) == Choice(0.25, "given; it selects nothing, and is only reported")
+
+
+def test_signals_are_told_of_the_linear_layer_that_they_have():
+    for method in ("auto", "linear", "ridge"):
+        with pytest.raises(ConfigError, match=r"(?s)are signals\..*or mean-map, a linear layer on"):
+            check_is_table(method, "signals")
+    check_is_table("mean-map", "signals")
+    with pytest.raises(ConfigError, match=r"or pass a trained network as model=\."):
+        check_is_table("mean-map", "images")

@@ -91,6 +91,7 @@ def test_signals(tmp_path, truth, how):
     given += write_proportions(tmp_path, truth)
     result = run("check", *given)
     assert "'note'" in result.stderr
+    assert "or learn without the column: --exclude note." in result.stderr
     given += ["--exclude", "note"]
     result = run("check", *given)
     assert result.exit_code == 0, result.output
@@ -116,6 +117,40 @@ def test_signals(tmp_path, truth, how):
     result = run("predict", tmp_path / "a", tmp_path / "some.parquet", "--out", tmp_path / "q.csv")
     assert result.exit_code == 1
     assert "no column 'left'" in result.stderr
+
+
+def test_signals_to_predict_are_those_of_one_bag_and_have_all_that_was_learned(tmp_path, truth):
+    rng = np.random.default_rng(0)
+    frames = truth.loc[truth.index.repeat(4)].assign(
+        pitch=rng.normal(size=96), time=[*range(4)] * 24
+    )
+    frames = frames.rename_axis("word").reset_index().drop(columns="bright")
+    frames.to_csv(tmp_path / "frames.csv", index=False)
+    given = [tmp_path / "frames.csv", "--signal", "word", "--order", "time"]
+    given += write_proportions(tmp_path, truth)
+    how = ["--method", "mean-map", "--out", tmp_path / "a"]
+    assert run("train", *given, *how).exit_code == 0
+
+    def predict(changed):
+        changed.to_csv(tmp_path / "new.csv", index=False)
+        out = ["--out", tmp_path / "p.csv", "--force"]
+        return run("predict", tmp_path / "a", tmp_path / "new.csv", *out)
+
+    assert predict(frames).exit_code == 0
+    wanted = pd.read_csv(tmp_path / "p.csv")
+    lost = frames.assign(bag=frames["bag"].where(frames.index % 3 > 0))  # some of a signal's
+    assert predict(lost).exit_code == 0
+    pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "p.csv"), wanted)
+    assert predict(frames.assign(bag=np.nan)).exit_code == 0
+    pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "p.csv"), wanted)
+    result = predict(frames.assign(word=frames["word"] % 4))  # counted anew in every bag
+    assert result.exit_code == 1
+    assert "signal '0' has the bag 'a', but in row 16 (counted from 0) 'b'" in result.stderr
+    result = predict(frames.drop(columns="time"))
+    assert "no column 'time'.\n  Known: word, bag, pitch." in result.stderr
+    result = predict(frames.assign(pitch=frames["pitch"].where(frames["word"] != 5)))
+    assert "signal '5' has nan in row 20" in result.stderr
+    assert "Fill them in, or leave these rows out.\n" in result.stderr
 
 
 def test_signals_with_their_truth(tmp_path, truth):

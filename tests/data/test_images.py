@@ -126,6 +126,34 @@ def test_palettes_and_transparency_are_colors(tmp_path):
     assert (x[1] == np.array([10, 20, 30])[:, None, None]).all()
 
 
+@pytest.mark.parametrize("kind", ["colors", "gray", "palette"])
+def test_transparent_pixels_are_told_of_whose_colors_below_are_read(tmp_path, kind, caplog):
+    """A drawing in black on nothing is black all over, below its transparency."""
+    drawing = np.zeros((5, 7, 2), np.uint8)
+    drawing[2, :, 1] = 255
+    for name, changed in (
+        ("opaque", np.maximum(drawing, [0, 255])),
+        ("a", drawing),
+        ("b", drawing),
+    ):
+        gray, alpha = np.moveaxis(changed.astype(np.uint8), -1, 0)
+        image = Image.fromarray(gray.copy())
+        image.putalpha(Image.fromarray(alpha.copy()))
+        if kind == "colors":
+            image = image.convert("RGBA")
+        if kind == "palette":
+            image = image.convert("RGBA").quantize(4)
+        image.save(tmp_path / f"{name}.png")
+    table = pd.DataFrame({"file": ["opaque.png"], "bag": "n"})
+    read_images(tmp_path, table, proportions={"n": [1.0]})
+    assert not caplog.text
+    table = pd.DataFrame({"file": ["opaque.png", "a.png", "b.png"], "bag": "n"})
+    assert read_images(tmp_path, table, proportions={"n": [1.0]}).x.max() == 0
+    (told,) = caplog.messages
+    assert "'a.png' (row 1 of the table" in told
+    assert "has transparent pixels (and 1 more like it): transparency is left out" in told
+
+
 @pytest.mark.parametrize("format_", ["png", "tiff"])
 @pytest.mark.parametrize(
     ("orientation", "turn"), [(3, lambda a: a[::-1, ::-1]), (6, lambda a: np.rot90(a, -1))]

@@ -7,7 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from apportion.bags.bags import Bags
+from apportion.engine import inference
+from apportion.engine.batches import place
 from apportion.engine.inference import cut, fill_confidence, slices
+from apportion.model.model import Model, describe_parts
+from apportion.training.features import features_of
 
 CPU = torch.device("cpu")
 
@@ -101,3 +106,26 @@ def test_a_net_in_evaluation_mode_is_not_touched():
     net = Untouchable(4, 3).eval()
     net.sealed = True
     confidence_of(net, torch.zeros(2, 4), 2)
+
+
+@pytest.mark.parametrize("kind", ["frames", "images", "table"])
+def test_large_rows_go_through_a_net_in_small_passes(kind, monkeypatch):
+    """A ResNet takes hundreds of bytes for each pixel: 16,384 photographs would take 100 GB."""
+    monkeypatch.setitem(inference.AT_ONCE, "cpu", 1000)
+    seen = []
+
+    class Counts(nn.Module):
+        def forward(self, x):
+            seen.append(len(x))
+            return x.flatten(1)[:, :2].float()
+
+    shape = {"frames": (3, 100), "images": (3, 10, 10), "table": (300,)}[kind]
+    x = np.random.default_rng(0).normal(size=(10, *shape)).astype(np.float32)
+    bags = Bags.from_rows(x, np.arange(10) % 2, truth=np.arange(10) % 3 % 2)
+    found = Model(Counts(), (0, 1), describe_parts(bags), device="cpu").predict_proba(x)
+    (instances, *_) = place((bags, None, None), CPU)
+    again = instances.confidence(Counts(), torch.float32, 4096)
+    np.testing.assert_allclose(again, found[bags.index], atol=1e-6)
+    features = features_of(Counts(), None, instances, 4096)
+    assert features.shape == (10, 2)
+    assert seen == ([10] * 3 if kind == "table" else [3, 3, 3, 1] * 3)

@@ -143,6 +143,19 @@ def test_what_cannot_be_read_is_named(data, error, message):
         given(data)
 
 
+@pytest.mark.parametrize("kind", ["list", "lists", "objects"])
+def test_signals_of_unequal_length_are_padded_first(kind):
+    signals: Any = [np.ones((n, 2)) for n in (5, 3, 4)]
+    if kind == "lists":
+        signals = [signal.tolist() for signal in signals]
+    elif kind == "objects":
+        signals = np.array([*signals, None], dtype=object)[:3]
+    with pytest.raises(DataError, match=r"(?s)shapes \(5, 2\) and \(3, 2\).*signals.pad\(X\)"):
+        given(signals)
+    with pytest.raises(ValueError, match="inhomogeneous"):  # which is no signal at all
+        given([[[1, 2], [1]], [[3, 4], [5]]])
+
+
 def later(estimator, data) -> str:
     """How what `predict` cannot read is refused."""
     with pytest.raises(DataError) as caught:

@@ -16,6 +16,8 @@ from apportion.labels import start
 from apportion.labels.linear import class_means
 from apportion.labels.raking import Raking
 from apportion.labels.start import (
+    FIRM,
+    LOOSE,
     checked_labels,
     first_labels,
     fit_features,
@@ -310,7 +312,7 @@ def with_features(shift: float, *, n_bags: int = 12, size: int = 30, seed: int =
 @pytest.mark.parametrize("best", [0, 1, 2])
 def test_features_are_chosen_by_what_they_tell_of_other_bags(best):
     several = [with_features(3.0 if i == best else 0.0) for i in range(3)]
-    chosen, errors = most_telling(several)
+    chosen, errors = most_telling([(bags, FIRM) for bags in several])
     assert chosen == best == int(np.argmin(errors))
     assert errors[best] < 0.5 * min(e for i, e in enumerate(errors) if i != best)
 
@@ -320,14 +322,56 @@ def test_features_that_fit_the_bags_they_are_learned_from_alone_are_not_chosen()
     known = with_features(2.0)
     n_bags, size = known.n_bags, len(known.x) // known.n_bags
     own = np.repeat(np.eye(n_bags), size, axis=0)
-    assert most_telling([known.with_rows(own), known])[0] == 1
+    assert most_telling([(known.with_rows(own), FIRM), (known, FIRM)])[0] == 1
 
 
 def test_features_that_are_all_the_same_are_never_chosen_and_one_bag_says_nothing():
     known = with_features(3.0)
-    chosen, errors = most_telling([known.with_rows(np.ones((len(known.x), 4))), known])
+    nothing = known.with_rows(np.ones((len(known.x), 4)))
+    chosen, errors = most_telling([(nothing, FIRM), (known, FIRM)])
     assert (chosen, errors[0]) == (1, np.inf)
-    assert most_telling([known[:1], known[:1]]) == (0, [0.0, 0.0])
+    assert most_telling([(known, FIRM), (nothing, FIRM)])[0] == 0
+    assert most_telling([(known[:1], FIRM)] * 2) == (0, [0.0, 0.0])
+
+
+def test_the_first_fit_is_taken_unless_another_is_clearly_better():
+    """Features of which one half is as good as the other."""
+    one, other = with_features(0.7, seed=3), with_features(0.7, seed=3)
+    other = other.with_rows(other.x + 0.05 * np.random.default_rng(0).normal(size=other.x.shape))
+    errors = most_telling([(one, FIRM), (other, FIRM)])[1]
+    worse, better = (one, other) if errors[0] > errors[1] else (other, one)
+    assert errors[0] != errors[1]
+    assert most_telling([(worse, FIRM), (better, FIRM)])[0] == 0
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_loose_fit_finds_classes_in_few_features_and_bags_choose_it(seed):
+    """Of 20 features one tells the classes, and varies no more than the others."""
+    rng = np.random.default_rng(seed)
+    truth = np.concatenate([rng.choice(3, 20, p=rng.dirichlet(np.ones(3))) for _ in range(30)])
+    x = rng.normal(size=(len(truth), 20))
+    x[:, 0] += 6 * (truth - 1)
+    bags = Bags.from_rows(x / x.std(axis=0), np.arange(600) // 20, truth=truth, classes=range(3))
+    right = [(fit_features(bags, penalty=p).labels == truth).mean() for p in (FIRM, LOOSE)]
+    assert right[1] > max(right[0] + 0.1, 0.9)
+    assert most_telling([(bags, FIRM), (bags, LOOSE)])[0] == 1
+
+
+def test_of_many_bags_some_choose(monkeypatch):
+    sizes = []
+
+    def fit(bags, **options):
+        sizes.append(bags.n_instances)
+        return fit_features(bags, **options)
+
+    monkeypatch.setattr(start, "MOST_TO_CHOOSE", 200)
+    monkeypatch.setattr(start, "fit_features", fit)
+    known = with_features(3.0, n_bags=100, size=10)
+    assert most_telling([(known, FIRM), (known, LOOSE)])[1][0] < 0.1
+    assert sizes == [100] * 4
+    sizes.clear()
+    most_telling([(known[:12], FIRM)])  # few are all needed
+    assert sizes == [60] * 2
 
 
 @pytest.mark.parametrize("n_bags", [6, 12])

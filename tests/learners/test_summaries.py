@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from apportion.bags.bags import Bags
-from apportion.labels.start import fit_features
+from apportion.errors import DataError
+from apportion.labels.start import LOOSE, fit_features
 from apportion.learners.summaries import fit_summaries
 from apportion.model.model import Model, describe_parts
 from apportion.nets.build import from_recipe
@@ -23,7 +24,7 @@ def logits_of(net, parts):
 def test_logits_are_those_of_the_linear_model_of_normalized_signals():
     net = fit_summaries(BAGS.without_truth(), device="cpu")
     found = summaries(*net.prepare(*map(torch.from_numpy, BAGS.parts))).numpy()
-    linear = fit_features(BAGS.with_rows(found), seed=0).linear
+    linear = fit_features(BAGS.with_rows(found), seed=0, penalty=LOOSE).linear  # bags choose it
     np.testing.assert_allclose(logits_of(net, BAGS.parts), linear.logits(found), atol=1e-3)
 
 
@@ -32,6 +33,23 @@ def test_labels_that_it_was_not_told_are_found_in_other_signals():
     net = fit_summaries(BAGS.without_truth(), device="cpu")
     guess = logits_of(net, fresh.parts).argmax(axis=1)
     assert (guess[fresh.index] == fresh.truth).mean() > 0.9
+
+
+def test_it_finds_what_varies_no_more_than_all_else():
+    """Signals of the same mean and spread, whose steps alone tell the classes."""
+    rng = np.random.default_rng(0)
+
+    def draw(truth):
+        smooth = np.array([0.0, 0.5, 0.9])[truth][:, None]
+        x = rng.normal(size=(len(truth), 2, 60))
+        for frame in range(1, 60):
+            x[..., frame] = smooth * x[..., frame - 1] + np.sqrt(1 - smooth**2) * x[..., frame]
+        return x.astype(np.float32)
+
+    truth = np.concatenate([rng.choice(3, 20, p=rng.dirichlet(np.ones(3))) for _ in range(30)])
+    bags = Bags.from_rows(draw(truth), np.arange(600) // 20, truth=truth, classes=range(3))
+    net, fresh = fit_summaries(bags.without_truth(), device="cpu"), np.arange(600) % 3
+    assert (logits_of(net, [draw(fresh)]).argmax(axis=1) == fresh).mean() > 0.97
 
 
 def test_it_is_equal_under_a_seed_and_ignores_what_follows_a_signal():
@@ -55,6 +73,12 @@ def test_it_is_kept_as_any_model(tmp_path):
     confidence = Model.load(tmp_path / "model", device="cpu").predict_proba(BAGS.x)
     expected = torch.from_numpy(logits_of(net, BAGS.parts)).softmax(dim=1)
     np.testing.assert_allclose(confidence, expected, atol=1e-6)
+
+
+def test_signals_that_float32_cannot_tell_apart_are_told():
+    x = 1e9 + np.random.default_rng(0).normal(size=(240, 2, 12))
+    with pytest.raises(DataError, match=r"(?s)all 240 signals .*seven digits: subtract"):
+        fit_summaries(BAGS.with_rows(x), device="cpu")
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

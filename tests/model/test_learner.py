@@ -160,7 +160,7 @@ def test_what_is_not_finite_is_not_predicted(bad):
         model, _ = model_of(learner, bags)
         x = bags.x.astype(np.float64)
         x[5, 1] = bad
-        with pytest.raises(DataError, match=r"confidences of 1 rows are not finite; row 5"):
+        with pytest.raises(DataError, match=r"confidences of 1 row are not finite; row 5"):
             model.predict_proba(x)
 
 

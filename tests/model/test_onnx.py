@@ -26,6 +26,7 @@ from apportion.nets.build import build_net
 from apportion.nets.mlp import mlp
 from apportion.nets.normalized import Normalized
 from apportion.nets.resnet import conv1d, resnet18
+from apportion.nets.summary import Summary
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -145,9 +146,20 @@ MODELS = {
         [part("float32", 13, 93), part("int64")],
         ["frames", "lengths"],
     ),
+    "summary": (
+        lambda: Normalized(Summary(3, 4), **around(2.0, 3.0, 3, 1)),
+        [part("float32", 3, 20)],
+        ["frames"],
+    ),
+    "summary masked": (
+        lambda: Normalized(Summary(3, 4, masked=True), **around(2.0, 3.0, 3, 1)),
+        [part("float32", 3, 20), part("int64")],
+        ["frames", "lengths"],
+    ),
     "own": (Own, [part("int32", 9), part("float32", 2, 40)], ["x0", "x1"]),
 }
 CLASSES = {"mlp": 5, "mixed": 5, "codes alone": 5, "conv1d short": 3, "own": 4}
+CLASSES |= {"summary": 4, "summary masked": 4}
 CLASSES |= {"mixed skip": 5, "average": 5, "average mixed": 5}
 CLASSES |= {
     "resnet18 mirror": 10,
@@ -156,7 +168,8 @@ CLASSES |= {
     "conv1d": 10,
     "conv1d masked": 10,
 }
-FAST = ("mixed", "average mixed", "conv1d")
+FAST = ("mixed", "average mixed", "conv1d", "summary masked")
+OF_SIGNALS = ["conv1d", "conv1d short", "conv1d masked", "summary", "summary masked"]
 
 
 def drawn(name, size, rng, *, length=None, extreme=False):
@@ -254,7 +267,7 @@ def test_it_computes_what_torch_does(name, exported):
     assert max(different) > 0.05  # else it would be no wonder
 
 
-@pytest.mark.parametrize("name", some(["conv1d", "conv1d short", "conv1d masked"]))
+@pytest.mark.parametrize("name", some(OF_SIGNALS))
 def test_signals_may_be_of_any_length(name, exported):
     model, session, rng = made(name), session_of(exported(name)), np.random.default_rng(8)
     channels = MODELS[name][1][0]["shape"][0]
@@ -265,7 +278,7 @@ def test_signals_may_be_of_any_length(name, exported):
         assert np.abs(given - probabilities_of(model, batch)).max() <= NEAR
 
 
-@pytest.mark.parametrize("name", some(["conv1d", "conv1d short", "conv1d masked"]))
+@pytest.mark.parametrize("name", some(OF_SIGNALS))
 def test_torch_itself_takes_it_to_be_for_any_length(name, tmp_path, monkeypatch):
     """Else a graph that is right for any length would be so by luck."""
     programs: list[Any] = []

@@ -145,3 +145,39 @@ def test_images_with_channels_last_are_told_how_to_be_passed(as_tensor):
 def test_options_that_a_net_does_not_have_are_named(name, options, message):
     with pytest.raises(ConfigError, match=f"(?s){message}"):
         build_net(name, bags_of(np.ones((4, 2))), **options)
+
+
+@pytest.mark.parametrize("name", ["conv1d", "summary"])
+def test_signals_that_may_be_swapped_are_told(name, caplog):
+    x = np.random.default_rng(0).normal(size=(4, 20, 3))
+    build_net(name, bags_of(x))
+    assert "shape (4, 20, 3), is taken as signals of 20 channels and 3 frames" in caplog.text
+    assert "np.swapaxes(x, 1, 2)" in caplog.text
+    caplog.clear()
+    build_net(name, bags_of(x[:, :20, :1]))
+    assert "20 channels and 1 frame." in caplog.text
+    caplog.clear()
+    build_net(name, bags_of(np.swapaxes(x, 1, 2)))
+    build_net(name, bags_of(x[:, :1, :1]))
+    build_net(name, bags_of((x, np.full(4, 3))))  # lengths say what is a frame
+    assert not caplog.text
+
+
+@pytest.mark.parametrize("name", ["conv1d", "summary", "resnet18"])
+def test_a_value_beside_which_all_others_are_nothing_is_told(name, caplog):
+    shape = (30, 2, 40) if name != "resnet18" else (30, 3, 6, 6)
+    x = np.random.default_rng(0).normal(size=shape)
+    build_net(name, bags_of(x))
+    assert not caplog.text
+    x[7, 1, 3] = 1e30
+    x[7, 1, 4:] = 0
+    build_net(name, bags_of(x[:10]))  # so few may well differ as much
+    assert not caplog.text
+    if name == "resnet18":
+        x[7, 1, 3, 1:] = 0
+    build_net(name, bags_of(x))
+    assert "Channel 1 of x (counted from 0) has a single value that makes up" in caplog.text
+    caplog.clear()
+    if name != "resnet18":  # what follows a signal is no value of it
+        build_net(name, bags_of((x, np.full(len(x), 3))))
+        assert not caplog.text

@@ -103,17 +103,6 @@ def test_data_are_never_loaded_whole(monkeypatch):
     np.testing.assert_allclose(model.mean, 499.5)
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, 1e39])
-def test_values_that_are_no_numbers_are_refused(bad):
-    x = np.random.default_rng(0).random((6, 3))
-    x[4, 2] = bad
-    with pytest.raises(
-        DataError, match=r"at position \(2,\)\.\n  Replace values of x that are miss"
-    ):
-        build_net("mlp", bags_of(x))
-    build_net("mlp", bags_of(x, [0, 1, 2, 3, 5]))  # the row is in no bag
-
-
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 def test_a_tensor_on_the_device_is_measured_alike():
     x = torch.randn(50, 3, 7, generator=torch.Generator().manual_seed(0))
@@ -219,3 +208,31 @@ def test_normalisation_is_that_of_real_frames(behind, chunk, monkeypatch):
 def test_lengths_that_no_net_can_be_built_for_are_refused(name, change, message):
     with pytest.raises(DataError, match=message):
         build_net(name, bags_of(change(*padded())))
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "place", "where"),
+    [
+        ("conv1d", (2, 5), (1, 2), "channel 1, frame 2"),
+        ("summary", (2, 5), (1, 2), "channel 1, frame 2"),
+        ("resnet18", (3, 4, 5), (2, 0, 1), "channel 2, line 0, column 1"),
+        ("mlp", (5,), (3,), "column 3"),
+        ("mlp", (2, 5), (1, 2), r"at \(1, 2\)"),
+    ],
+)
+def test_a_value_that_is_not_finite_is_named_by_its_place(name, shape, place, where):
+    x = np.zeros((6, *shape))
+    for value in (np.nan, -np.inf, 1e300):
+        x[4][place] = value
+        with pytest.raises(DataError, match=f"x is {value:g} in row 4, {where} ".replace("+", ".")):
+            build_net(name, bags_of(x))
+    with pytest.raises(DataError, match="Replace values of x that are missing, infinite or too"):
+        build_net(name, bags_of(x))
+
+
+def test_what_stands_behind_the_frames_of_a_signal_may_be_anything():
+    x = np.random.default_rng(0).normal(size=(4, 2, 5))
+    x[:, :, 3:] = np.nan
+    build_net("summary", bags_of((x, np.full(4, 3))))
+    with pytest.raises(DataError, match="x is nan in row 2, channel 0, frame 3"):
+        build_net("summary", bags_of((x, np.array([3, 1, 4, 5]))))

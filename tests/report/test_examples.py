@@ -132,6 +132,15 @@ def test_without_instances_rows_are_numbers_and_nothing_more(tmp_path):
     assert "not part of this page" in shown.text
 
 
+@pytest.mark.parametrize("kind", ["signals", "images"])
+def test_signals_are_no_rows_of_their_file(tmp_path, kind):
+    run = made_run(tmp_path / "a", {"valid": made_evaluation(6, 3)}, about={"data": {"kind": kind}})
+    shown = section(read_page(write_report([run])), "unsure")
+    of_signals = "Signals are counted from 0, in the order in which they begin." in shown.text
+    assert of_signals == (kind == "signals") == ("Rows are counted" not in shown.text)
+    assert shown.one("table").rows()[0][0] == ("signal" if of_signals else "row")
+
+
 def test_a_truth_that_is_not_known_is_a_dash(tmp_path):
     evaluation = made_evaluation(6, 3)
     assert evaluation.unsure.truth is not None

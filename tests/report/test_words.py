@@ -12,6 +12,7 @@ from tests.report.made_runs import made_run
     ("name", "words"),
     [
         ("fpl", "online pseudo labels (Follow the Perturbed Leader, η = 1.25)"),
+        ("fpl-mean-map", "(Follow the Perturbed Leader, η = 1.25, first labels by a mean map)"),
         ("fpl-plain", "(Follow the Perturbed Leader, η = 1.25, plain unlikelihood)"),
         ("greedy", "greedy pseudo labels (no perturbation)"),
         ("naive", "naive pseudo labels (each epoch decides by its own confidences alone)"),

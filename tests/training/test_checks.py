@@ -262,6 +262,25 @@ def test_rows_that_are_all_the_same_are_found_whatever_holds_them(
         check_differ(bags)
 
 
+@pytest.mark.parametrize("shape", [(64, 3, 1), (64, 1, 1), (64, 3, 4, 1)])
+def test_rows_with_axes_of_length_1_are_compared_however_they_lie_in_memory(shape):
+    axes = (0, *range(len(shape) - 1, 0, -1))
+    x = np.zeros([shape[axis] for axis in axes]).transpose(axes)
+    assert x.shape == shape
+    with pytest.raises(DataError, match=r"all 64 .* are the same"):
+        check_differ(in_pairs(x))
+    x[5, 0, 0] = 1
+    check_differ(in_pairs(x))
+
+
+def test_signals_with_their_lengths_are_compared():
+    frames, lengths = np.zeros((64, 2, 5), np.float32), np.full(64, 4)
+    with pytest.raises(DataError, match="all 64 signals are the same"):
+        check_differ(in_pairs((frames, lengths)))
+    lengths[40] = 5
+    check_differ(in_pairs((frames, lengths)))
+
+
 def test_rows_outside_of_bags_do_not_count_and_one_alone_is_told():
     x = np.zeros((8, 1, 2, 2))
     x[5:] = 1

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from apportion.bags.items import Items
-from apportion.errors import BagError
+from apportion.errors import BagError, ConfigError
 from apportion.training.frozen import fit_frozen
 from tests.training.test_features import BAGS, image_bags
 
@@ -59,3 +59,14 @@ def test_instances_of_several_parts_are_refused():
     named = BAGS.with_rows(Items([{"a": row, "b": row} for row in x]))
     with pytest.raises(BagError, match="2 parts named a, b"):
         fit_frozen(nn.Bilinear(3, 3, 4), named, device="cpu")
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.int64])
+def test_features_of_another_precision_are_refused_before_anything_is_learned(dtype):
+    class Other(nn.Module):
+        def forward(self, x):
+            return (100 * x.mean(dim=(2, 3))).to(dtype)
+
+    name = str(dtype).removeprefix("torch.")
+    with pytest.raises(ConfigError, match=f"Other returns features of {name}, but"):
+        fit_frozen(Other(), BAGS, device="cpu")

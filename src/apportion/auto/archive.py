@@ -153,8 +153,9 @@ class Archive(Folder):
 
 def _net(run: Run, header: Mapping[str, Any], tensors: checkpoint.Tensors) -> nn.Module:
     recipe = header["recipe"]
-    if not isinstance(recipe, dict) or recipe.get("net") != "mlp":  # an average or a learner
-        found = f"{recipe!r:.60} is the recipe of no net of a table"
+    single = ("mlp", "summary")  # which an average and a learner are not
+    if not isinstance(recipe, dict) or recipe.get("net") not in single:
+        found = f"{recipe!r:.60} is the recipe of no net of a table, and of no summary of signals"
         raise RunError(f"{run.checkpoint} is damaged: {found}.", RESTORE)
     return net_for(run.checkpoint, header, None, tensors)
 

@@ -165,7 +165,9 @@ def check_is_table(method: str, kind: str) -> None:
         raise ConfigError(
             f"{method} is for tables, but the instances are {kind}.",
             "Leave it out, or choose a method of nets, for example fpl"
-            + ("; or pass a trained network as model=." if method == "mean-map" else "."),
+            + ("; or pass a trained network as model=" if method == "mean-map" else "")
+            + ("; or mean-map, a linear layer on summaries of them" if kind == SIGNALS else "")
+            + ".",
         )
 
 

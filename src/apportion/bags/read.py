@@ -89,7 +89,9 @@ def as_instances(x: Any) -> Any:
         return np.asarray(x)
     except ValueError as error:
         raise BagError(
-            f"x is a list that makes no array: {error}.", "Pass rows of the same shape."
+            f"x is a list that makes no array: {error}.",
+            "Pass rows of the same shape. Signals of unequal length are padded first: "
+            "x = apportion.data.signals.pad(x).",
         ) from error
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from apportion.cli.source import Source
+from apportion.errors import DataError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,7 +52,9 @@ def pieces_of(model: Model, source: Source, wanted: Wanted) -> Iterator[Piece]:
     texts += [] if wanted.proportions is None else [source.bag]
     learned = source.channels if columns is None else columns.names
     table.check_columns(learned, "The model learned from it.")
-    table.check_columns([*copy, *texts])
+    table.check_columns([*copy, *texts, *filter(None, [source.order])])
+    if source.kind == "signals" and source.bag in table.names:
+        texts.append(source.bag)  # a signal that is named in several bags is not one signal
     texts += copy[:1] if columns is None else columns.categorical  # names of files or signals
     wanted_names = {*learned, *copy, *texts, *filter(None, [source.order])}
     pieces = zip(
@@ -107,9 +110,20 @@ def _not_a_table(
         one_bag |= {"file": source.file, "size": source.size, "follow_links": source.follow_links}
         bags = read_images(source.images, table, **one_bag)
         return Piece(frame, kept, (bags.x[place],))
-    key = str(source.signal)
+    key, bag = str(source.signal), source.bag if source.bag in frame else ALL
+    named = frame.get(bag, pd.Series(ALL, frame.index)).astype(object)
+    for missing in (named.groupby(frame[key]).transform("first"), ALL):
+        named = named.where(named.notna(), missing)
+    rows = frame.assign(**{bag: named})
+    one_bag = {"bag": bag, "proportions": {name: [1.0] for name in rows[bag].unique()}}
     one_bag |= {"signal": key, "order": source.order, "channels": source.channels}
-    rows, names = frame.assign(**{ALL: 0}), [*map(str, frame.columns), ALL]
-    bags = read_signals(Pieces(source.rows, names, frame=rows, in_sheet=decimal), **one_bag)
+    names = list(map(str, rows.columns))
+    pieces = Pieces(source.rows, names, frame=rows, in_sheet=decimal)
+    try:
+        bags = read_signals(pieces, **one_bag)
+    except DataError as error:
+        if not error.names("channels"):  # which are those of the model
+            raise
+        raise error.remedied("Fill them in, or leave these rows out.") from error
     first = ~frame.duplicated(key).to_numpy()
     return Piece(frame[first], kept[first], bags.x)

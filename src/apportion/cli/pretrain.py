@@ -38,7 +38,7 @@ TRAIN = ("epochs", "batch_size", "learning_rate", "weight_decay", "augment")
 PLACE = ("seed", "device", "threads")
 DEFAULTS = {
     "epochs": "500, fewer for large data",
-    "batch_size": "an eighth of the images, at most 1024",
+    "batch_size": "an eighth of the images, from 32 to 1024",
     "learning_rate": "0.002",
     "weight_decay": "0.005",
     "augment": "views",

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import inspect
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from apportion.plan.choices import Choice
 
 __all__ = ["Source"]
+
 
 PATHS = ("rows", "proportions", "images")
 NEEDS = {"size": "images", "follow_links": "images", "order": "signal", "channels": "signal"}
@@ -318,7 +320,8 @@ class Source:
             others = (name for name in named(rows.names, rows.source) if name not in own)
             channels = self.channels or tuple(others)
             options |= {"signal": self.signal, "order": self.order, "channels": channels}
-            sets = read_once(lambda _: read_signal_sets(rows, *held_out, **options))
+            with _with_exclude("channels"):
+                sets = read_once(lambda _: read_signal_sets(rows, *held_out, **options))
             # Predictions find them by name, in any order.
             return replace(self, channels=channels)._read(sets, table, validation)
         from apportion.data.tables import read_sets
@@ -329,12 +332,8 @@ class Source:
             chosen = [n for n in named(rows.names, rows.source) if n not in left_out]
         options |= {"columns": chosen, "keep": self.keep}
         options |= {"validation": validation, "seed": seed}
-        try:
+        with _with_exclude("columns"):
             sets = read_once(lambda store: read_sets(rows, store=store, **options))
-        except DataError as error:
-            if not error.names("columns"):  # which are no option here
-                raise
-            raise error.remedied(tuple(map(with_exclude, error.args[-1]))) from error
         return self._read(sets, table, validation)
 
     def _read(
@@ -363,3 +362,14 @@ def _check_type(name: str, declared: str, value: Any) -> None:
         rule, right = "a text", isinstance(value, str)
     if not right:
         raise must_be(f"{name} in [data]", rule, value)
+
+
+@contextmanager
+def _with_exclude(option: str) -> Iterator[None]:
+    """Name --exclude in a remedy that names an option that is none here."""
+    try:
+        yield
+    except DataError as error:
+        if not error.names(option):
+            raise
+        raise error.remedied(tuple(map(with_exclude, error.args[-1]))) from error

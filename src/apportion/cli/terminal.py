@@ -32,8 +32,8 @@ INTERRUPTED = 130  # the exit code of what Ctrl-C has ended
 
 
 def with_exclude(part: str | Option) -> str | Option:
-    """Return a part of a remedy with --exclude in place of the columns to learn."""
-    if isinstance(part, Option) and part.name == "columns":
+    """Return a part of a remedy with --exclude in place of the columns or channels to learn."""
+    if isinstance(part, Option) and part.name in ("columns", "channels"):
         return Option("exclude", flag_value=part.flag_value)
     return part
 

@@ -223,7 +223,8 @@ def _check_added(epochs: int | None, before: int, unit: str, folder: Path) -> No
     """Check that epochs are added, if any number of them is given, and none taken away."""
     if epochs is not None and unit == "net":
         raise ConfigError(
-            f"--epochs is {epochs}, but {folder} trains nets of a table, whose steps are fixed.",
+            f"--epochs is {epochs}, but {folder} trains nets of a table, or of summaries of "
+            "signals, whose steps are fixed.",
             "Leave it out.",
         )
     if epochs is not None and epochs < before:

@@ -29,6 +29,7 @@ TOGETHER = 64  # images that one task reads
 SAY_EVERY = 10_000  # images
 MOST_PIXELS = 2**26  # of one image, which takes 200 MB: known from its header, before any memory
 
+OPAQUE = 255
 GRAY = ("1", "L", "LA", "La")
 DEEP = ("I", "F")  # with I;16 and similar modes: more than 8 bits, too many for uint8
 
@@ -63,6 +64,7 @@ class ImageFiles:
         self, folder: Path, names: Sequence[str], rows: Sequence[int] | None = None
     ) -> None:
         self.folder, self.names, self.rows = folder, names, rows
+        self.see_through = set[int]()  # those with transparent pixels, as far as they are decoded
 
     def check_links(self) -> None:
         """Check that no file is a link, or in a linked folder, that leads out of the folder."""
@@ -129,6 +131,13 @@ class ImageFiles:
             (place,) = kept.part(0, len(self.names))
             found = self._for_all(lambda i: self._decode(i, mode, size, place), say=True)
             self._check_size((height, width), found)
+            if self.see_through:
+                log.warning(
+                    "%s has transparent pixels%s: transparency is left out, and the colours "
+                    "below it are read, black or anything else. Save such images on a background.",
+                    self._file(min(self.see_through)),
+                    and_more(len(self.see_through)),
+                )
         except BaseException:
             kept.remove()
             raise
@@ -156,6 +165,8 @@ class ImageFiles:
             image = ImageOps.exif_transpose(opened)
             if "transparency" in image.info and image.mode == "P":
                 image = image.convert("RGBA")  # Pillow warns of palettes with transparent colors
+            if "A" in image.getbands() and image.getchannel("A").getextrema()[0] != OPAQUE:
+                self.see_through.add(i)
             image = image.convert(mode)
         if size is not None:
             image = image.resize(size[::-1], Image.Resampling.BILINEAR)

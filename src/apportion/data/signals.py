@@ -16,12 +16,13 @@ from numpy.typing import ArrayLike, NDArray
 from apportion.bags.bags import Bags
 from apportion.bags.read import Placed, factorize
 from apportion.data._cells import numbers_written, unmixed
+from apportion.data._frames import check_channels, ranks_in_time, tell_padding, tell_ties
 from apportion.data._named import agreed, names_in, put, read_columns
 from apportion.data.dialect import FormatOptions, formats
 from apportion.data.pieces import Pieces, Rows, named
 from apportion.data.proportions import read_proportions
 from apportion.data.tables import split_bags
-from apportion.errors import DataError
+from apportion.errors import DataError, Option, comma_list
 
 __all__ = ["pad", "read_signal_sets", "read_signals"]
 
@@ -69,6 +70,7 @@ def pad(frames: Sequence[ArrayLike], length: int | None = None) -> tuple[Frames,
             f"signal {longest} has {lengths[longest]:,} frames, and length is {length:,}.",
             f"length must be at least {lengths[longest]:,}; or cut the signal.",
         )
+    tell_padding("", lengths, range(len(lengths)))
     padded = np.zeros((len(signals), n_channels, length), np.float32)
     for i, signal in enumerate(signals):
         if signal.shape[1] != n_channels:
@@ -140,7 +142,8 @@ def read_signals(
     label : str, optional
         The column of classes, for evaluation only if there are proportions.
     order : str, optional
-        The column, such as one of times, by which the frames of a signal are sorted. By default,
+        The column, such as one of times, by which the frames of a signal are sorted: numbers,
+        dates, or text that sorts as the numbers in it do (frame_02 before frame_10). By default,
         and where it ties, they are in the order of the rows.
     channels : sequence of str, optional
         The columns of the channels, in this order; by default all other columns.
@@ -187,17 +190,20 @@ def read_signals(
 
     place = {name: i for i, name in enumerate(bag_of)}
     number = np.fromiter((place[name] for name in names), np.int64, len(names))
-    if order is not None:
-        first = _sorted_by(source, order, _unwritten(pieces, frame[order])[0])
-        number, values = number[first], values[first]
     sequence = np.argsort(number, kind="stable")
+    if order is not None:
+        keys = ranks_in_time(source, order, _unwritten(pieces, frame[order])[0])
+        sequence = np.lexsort((keys, number))
+        tell_ties(source, order, keys[sequence], number[sequence], list(bag_of))
     lengths: Ints = np.bincount(number).astype(np.int64)
+    tell_padding(f"{source}: ", lengths, list(bag_of))
     position = np.arange(len(number)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     frames = np.zeros((len(lengths), len(channels), int(lengths.max())), np.float32)
     frames[number[sequence], :, position] = values[sequence]
     placed = Placed(*factorize(bag_of.values(), "bag id", len(bag_of), missing=None))
     how: dict[str, Any] = {"counts": counts, "normalize": normalize, "truth": truth}
     bags = put(pieces, placed, table, **how, skip_unplaced=skip_unplaced)
+    check_channels(source, bags, values, number, list(map(str, channels)))
     return bags.with_rows((frames, lengths))
 
 
@@ -236,8 +242,11 @@ def _read_channels(pieces: Pieces, frame: pd.DataFrame, names: Sequence[Any]) ->
                 f"{pieces.source}: signal {names[row]!r} has {cell!r} in row {row:,} (counted "
                 f"from 0), column {str(channel)!r}, where {bad.sum():,} of {len(bad):,} are not "
                 "numbers that float32 can hold.",
-                "Fill them in, or leave out the column or these rows. All columns but those of "
-                "signal, bag, label and order are channels.",
+                (
+                    "Fill them in, leave these rows out, or learn without the column: ",
+                    Option("channels", "[…]", comma_list([str(channel)])),
+                    ". All columns but those of signal, bag, label and order are channels.",
+                ),
             )
     return values
 
@@ -248,13 +257,3 @@ def _unwritten(pieces: Pieces, cells: pd.Series[Any]) -> tuple[pd.Series[Any], A
         return cells, False
     written = numbers_written(cells, pieces.decimal)
     return (unmixed(cells), False) if written is None else (written.cells, written.percent)
-
-
-def _sorted_by(source: str, order: str, cells: pd.Series[Any]) -> Ints:
-    try:
-        return np.argsort(cells.to_numpy(), kind="stable")
-    except TypeError as error:
-        raise DataError(
-            f"{source}: column {order!r} cannot be sorted: {error}.",
-            "All of its cells must be numbers, or all of them dates or text.",
-        ) from error

@@ -24,13 +24,13 @@ from torch import Tensor, nn
 
 from apportion.bags.bags import Bags
 from apportion.bags.items import Draw, Items
-from apportion.bags.sparse import is_sparse, rows_at_once
+from apportion.bags.sparse import is_sparse
 from apportion.config import TrainConfig
 from apportion.engine.copies import Parts
 from apportion.engine.device import memory_for
 from apportion.engine.distributed import ALONE, Ranks
 from apportion.engine.feed import Feed, Resident, Streamed, readable_part
-from apportion.engine.inference import cut, fill_confidence
+from apportion.engine.inference import cut, fill_confidence, rows_per_pass
 from apportion.engine.items import Itemwise
 from apportion.randomness import Purpose, generator
 
@@ -136,7 +136,7 @@ class Instances:
     def confidence(self, net: nn.Module, precision: torch.dtype, most: int) -> Tensor:
         """Compute conf(x, c, f) of every instance (N, C); each distinct row is computed once."""
         found = torch.empty(len(self.distinct), self.bags.n_classes, device=self.device)
-        spans = cut(len(found), rows_at_once(self.feed.parts[0], most))
+        spans = cut(len(found), rows_per_pass(self.feed.parts[0], most, self.device))
         fill_confidence(found, net, self.feed.batches(self.distinct, spans), spans, precision)
         return found.index_select(0, self.inverse)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from apportion.bags.sparse import is_sparse
 from apportion.data.constants import check_constants
 from apportion.data.encoding import encode, learn_columns
 from apportion.data.pieces import distinct_names
+from apportion.errors import DataError
 
 __all__ = ["encode_rows", "has_items", "n_rows_of", "read_rows"]
 
@@ -83,15 +85,19 @@ def read_rows(estimator: Any, X: Any, *, reset: bool) -> Any:
         return X
     if len(getattr(X, "shape", ())) == 4:
         X = _channels_first(estimator, X, reset=reset)
-    given = validate_data(
-        estimator,
-        X.to_numpy() if frame else X,
-        reset=reset,
-        accept_sparse="csr" if get_tags(estimator).input_tags.sparse else False,
-        allow_nd=True,
-        ensure_all_finite="allow-nan",
-        dtype="numeric",
-    )
+    try:
+        given = validate_data(
+            estimator,
+            X.to_numpy() if frame else X,
+            reset=reset,
+            accept_sparse="csr" if get_tags(estimator).input_tags.sparse else False,
+            allow_nd=True,
+            ensure_all_finite="allow-nan",
+            dtype="numeric",
+        )
+    except ValueError as error:
+        _check_even(X, error)
+        raise
     if is_sparse(given):
         return given
     learned = None if reset else estimator.model_.columns
@@ -121,6 +127,21 @@ def encode_rows(rows: Any, train: Bags, keep: Collection[str]) -> tuple[Any, Col
         columns = columns.without(left_out)
         x = encode(columns, rows, warn=False)
     return x, columns
+
+
+def _check_even(X: Any, error: ValueError) -> None:
+    """Say what becomes of signals of unequal length, of which numpy makes no array."""
+    if not isinstance(X, list | np.ndarray):
+        return
+    shapes: list[tuple[int, ...]] = []
+    with suppress(ValueError):  # what is uneven within a row is no signal
+        shapes = list(dict.fromkeys(np.shape(row) for row in X))
+    if len(shapes) > 1 and all(0 < len(shape) < 3 for shape in shapes):
+        raise DataError(
+            f"X has rows of the shapes {shapes[0]} and {shapes[1]}, of which no array can be made.",
+            "Signals of unequal length are padded first, each of shape (frames, channels): "
+            "X = apportion.data.signals.pad(X).",
+        ) from error
 
 
 def _channels_first(estimator: Any, X: Any, *, reset: bool) -> Any:

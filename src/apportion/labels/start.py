@@ -19,8 +19,13 @@ hardly varies. Of these numbers f
 
 A round costs some 40 passes over the (M, 128) numbers, and one assignment.
 
-Where features of several kinds are known of the rows, `most_telling` chooses by proportions alone:
-it takes those from which half of the bags learns most of the other half.
+Such a fit is `FIRM`: it is for features that are many. A `LOOSE` one finds classes that are not
+what varies most in a few features, where the firm one does not. Of 20 features of signals, of which
+two tell the classes (synthetic ones, 30 bags of 20, three draws), 99 % of fresh signals were right
+in place of 75; of 131 features of spoken digits in 12 bags of 64 it was worse, 83 % in place of 89.
+
+Where features of several kinds are known of the rows, or both fits may do, `most_telling` chooses
+by proportions alone: it takes that from which half of the bags learns most of the other half.
 """
 
 from __future__ import annotations
@@ -46,20 +51,19 @@ from apportion.labels.rows import Design, RowEncoding
 from apportion.metrics import bag_means, total_variation
 from apportion.randomness import Purpose, generator
 
-__all__ = ["DEAREST", "Start", "checked_labels", "first_labels", "fit_features",
-           "linear_confidence", "most_telling", "random_labels"]  # fmt: skip
+__all__ = ["DEAREST", "FIRM", "LOOSE", "Penalty", "Start", "checked_labels", "first_labels",
+           "fit_features", "linear_confidence", "most_telling", "random_labels"]  # fmt: skip
 
 AT_ONCE = 2**20  # instances whose random labels are drawn
 LEAST_COMPONENTS, MOST_COMPONENTS = 16, 128
 INSTANCES_EACH, BAGS_EACH = 16, 4  # that a component takes to be worth it
-DAMPING = 1e-3  # share of the variance that is added to that of each component
-PENALTY = 100.0  # of the logistic regression, in units of rows
 ROUNDS, STEPS = 12, 40  # of labels, and of L-BFGS in each of them
 DEAREST = 12.0  # cost of a label: what is surer than that decides no more
 TIES = 1e-7  # of costs, broken at random: the order of rows may follow the truth
 MOST_EXACT = 2048  # features; of more, the components are found by subspace iteration
 PASSES, EXTRA = 4, 16  # of it, and dimensions beside those wanted
 NEGLIGIBLE = 1e-6  # standard deviation, relative to the mean: the rounding of float32
+MOST_TO_CHOOSE, LEAST_TO_CHOOSE = 20_000, 20  # instances, and bags, that choose between fits
 
 Floats = NDArray[Any]
 Ints = NDArray[np.int64]
@@ -118,6 +122,16 @@ def random_labels(bags: Bags, seed: int, first_position: int = 0) -> Ints:
     return labels
 
 
+class Penalty(NamedTuple):
+    """How far a fit is held back."""
+
+    l2: float  # of the logistic regression, in units of rows
+    damping: float  # share of the variance that is added to that of each component: ρ
+
+
+FIRM, LOOSE = Penalty(100.0, 1e-3), Penalty(1.0, 0.1)
+
+
 class Start(NamedTuple):
     """What `fit_features` has found."""
 
@@ -125,7 +139,9 @@ class Start(NamedTuple):
     linear: Linear  # predicts classes from features
 
 
-def fit_features(bags: Bags, *, rounds: int = ROUNDS, seed: int = 0) -> Start:
+def fit_features(
+    bags: Bags, *, rounds: int = ROUNDS, seed: int = 0, penalty: Penalty = FIRM
+) -> Start:
     """Find labels, and a linear model, from features of the rows: see the module.
 
     Parameters
@@ -137,6 +153,8 @@ def fit_features(bags: Bags, *, rounds: int = ROUNDS, seed: int = 0) -> Start:
         How often labels are decided, at most: it ends where they stay as they are.
     seed : int
         Decides between labels that are equally likely.
+    penalty : Penalty
+        `FIRM` or `LOOSE`, or another one.
 
     Raises
     ------
@@ -166,7 +184,7 @@ def fit_features(bags: Bags, *, rounds: int = ROUNDS, seed: int = 0) -> Start:
     numbers[:, encoding.std <= NEGLIGIBLE * np.abs(encoding.mean)] = 0
     worth = len(place) // INSTANCES_EACH + bags.n_bags // BAGS_EACH
     most = int(np.clip(worth, LEAST_COMPONENTS, MOST_COMPONENTS))
-    projection = _components(numbers, most, seed)
+    projection = _components(numbers, most, seed, penalty.damping)
     components = numbers @ projection
     del numbers
     sums = sparse.csr_array((np.ones(len(place)), place, bags.offsets)) @ components
@@ -193,23 +211,25 @@ def fit_features(bags: Bags, *, rounds: int = ROUNDS, seed: int = 0) -> Start:
         votes = np.bincount(cells, minlength=logits.size).reshape(logits.shape)
         votes = votes / votes.sum(axis=1, keepdims=True)
         sums = np.concatenate([components.T @ votes, [votes.sum(axis=0)]])
-        start = weights = minimise(problem, normalisers, start, PENALTY, STEPS, sums)
+        start = weights = minimise(problem, normalisers, start, penalty.l2, STEPS, sums)
     assert labels is not None
     linear = projection @ weights[:-1], weights[-1] - weights[-1].mean()
-    return Start(labels, Linear("mean-map", encoding, *linear, PENALTY, {}))
+    return Start(labels, Linear("mean-map", encoding, *linear, penalty.l2, {}))
 
 
-def most_telling(candidates: Sequence[Bags], *, seed: int = 0) -> tuple[int, list[float]]:
-    """Choose the features that tell most of bags which they were not learned from.
+def most_telling(
+    candidates: Sequence[tuple[Bags, Penalty]], *, seed: int = 0
+) -> tuple[int, list[float]]:
+    """Choose the fit that tells most of bags which it was not learned from.
 
-    Two halves of the bags, every other one, are learned from in turn by `fit_features`. The
-    features chosen are those by which the proportions of the other half are missed by least, if
-    every row is of its likeliest class.
+    Two halves of the bags, every other one, are learned from in turn by `fit_features`. The fit
+    chosen is that by which the proportions of the other half are missed by least, if every row is
+    of its likeliest class; and the first one, unless another is better by a standard error.
 
     Parameters
     ----------
-    candidates : sequence of Bags
-        The same bags with features of different kinds for their `x`.
+    candidates : sequence of pairs
+        The same bags with features of different kinds for their `x`, and the penalty of the fit.
 
     Returns
     -------
@@ -226,30 +246,41 @@ def most_telling(candidates: Sequence[Bags], *, seed: int = 0) -> tuple[int, lis
     >>> bag = np.where(truth, bag, bag[::-1])
     >>> nothing, much = rng.normal(size=(400, 5)), rng.normal(size=(400, 5)) + 4 * truth[:, None]
     >>> several = [Bags.from_rows(x, bag, truth=truth).without_truth() for x in (nothing, much)]
-    >>> most_telling(several)[0]
+    >>> most_telling([(bags, FIRM) for bags in several])[0]
     1
     """
-    errors = [_error_of_halves(bags, seed) for bags in candidates]
-    return int(np.argmin(errors)), errors
+    errors = [_errors_of_halves(bags, penalty, seed) for bags, penalty in candidates]
+    means = [float(missed.mean()) for missed in errors]
+    best = int(np.argmin(means))
+    if np.isfinite(means[0]):
+        saved = errors[0] - errors[best]
+        best = best if saved.mean() > saved.std() / np.sqrt(len(saved)) else 0
+    return best, means
 
 
-def _error_of_halves(bags: Bags, seed: int) -> float:
+def _errors_of_halves(bags: Bags, penalty: Penalty, seed: int) -> Floats:
+    """Return by how much the proportions of each bag are missed, or of some where there are many.
+
+    They are in the same order for all fits to the same bags.
+    """
     if bags.n_bags < 2:
-        return 0.0
-    halves, missed = [np.arange(first, bags.n_bags, 2) for first in (0, 1)], list[Floats]()
+        return np.zeros(1)
+    step = min(-(-bags.n_instances // MOST_TO_CHOOSE), max(1, bags.n_bags // LEAST_TO_CHOOSE))
+    some = np.arange(0, bags.n_bags, step)
+    halves, missed = [some[::2], some[1::2]], list[Floats]()
     for learned, judged in (halves, halves[::-1]):
         own, other = bags[learned], bags[judged]
         try:
-            linear = fit_features(own, seed=seed).linear
+            linear = fit_features(own, seed=seed, penalty=penalty).linear
         except DataError:  # the same for all of these rows
-            return float("inf")
+            return np.full(1, np.inf)
         likeliest = linear.confidence(other.x, other.index).argmax(axis=1)
         predicted = bag_means(np.eye(bags.n_classes)[likeliest], other.offsets)
         missed.append(total_variation(other.proportions, predicted))
-    return float(np.concatenate(missed).mean())
+    return np.concatenate(missed)
 
 
-def _components(numbers: Floats, most: int, seed: int) -> Floats:
+def _components(numbers: Floats, most: int, seed: int, damping: float) -> Floats:
     """Return what maps standardised features (M, D) to so many damped principal components."""
     (n, width), variance = numbers.shape, float(np.square(numbers).mean(axis=0).sum())
     if not variance:
@@ -269,7 +300,7 @@ def _components(numbers: Floats, most: int, seed: int) -> Floats:
     first = max(0, within.shape[1] - most)
     ends = [first, within.shape[1] - 1]
     values, vectors = linalg.eigh(within.T @ within / n, subset_by_index=ends)
-    damped: Floats = vectors / np.sqrt(np.maximum(values, 0) + DAMPING * variance)
+    damped: Floats = vectors / np.sqrt(np.maximum(values, 0) + damping * variance)
     return damped if basis is None else basis @ damped
 
 

@@ -9,10 +9,11 @@ from torch import Tensor
 from apportion.bags.bags import Bags
 from apportion.engine.batches import place
 from apportion.engine.device import device_for
-from apportion.labels.start import fit_features
+from apportion.labels.start import FIRM, LOOSE, fit_features, most_telling
 from apportion.nets.build import build_net
 from apportion.nets.normalized import Normalized
 from apportion.nets.summary import summaries
+from apportion.training.checks import check_differ
 from apportion.training.features import bags_of, features_of
 from apportion.training.frozen import ROWS_PER_PASS, layer_of
 
@@ -21,6 +22,8 @@ __all__ = ["fit_summaries"]
 
 def fit_summaries(bags: Bags, *, seed: int = 0, device: str = "auto") -> Normalized:
     """Build the net ``summary`` and learn its layer by `apportion.labels.start.fit_features`.
+
+    How far the fit is held back is chosen by bags that are held out.
 
     Examples
     --------
@@ -33,6 +36,7 @@ def fit_summaries(bags: Bags, *, seed: int = 0, device: str = "auto") -> Normali
     >>> float((net(torch.from_numpy(x)).argmax(dim=1).numpy() == truth).mean()) > 0.9
     True
     """
+    check_differ(bags)
     there = device_for(device)
     net = build_net("summary", bags, seed=seed).to(there)
     network: Any = net.network
@@ -42,6 +46,8 @@ def fit_summaries(bags: Bags, *, seed: int = 0, device: str = "auto") -> Normali
 
     (instances, *_) = place((bags, None, None), there)
     found = features_of(features, net, instances, ROWS_PER_PASS)
-    linear = fit_features(bags_of(found, instances), seed=seed).linear
+    own, penalties = bags_of(found, instances), (FIRM, LOOSE)
+    chosen, _ = most_telling([(own, penalty) for penalty in penalties], seed=seed)
+    linear = fit_features(own, seed=seed, penalty=penalties[chosen]).linear
     network.fc = layer_of(linear)
     return net.cpu()

@@ -20,6 +20,7 @@ from apportion.nets.average import Average
 from apportion.nets.normalized import Normalized
 from apportion.nets.normalized import parts as net_parts
 from apportion.nets.resnet import ResNet
+from apportion.nets.summary import Summary
 
 if TYPE_CHECKING:
     from apportion.bags.columns import Columns
@@ -57,7 +58,9 @@ class Instances:
 
         nets = net.nets if isinstance(net, Average) else [net]
         networks = [net_parts(net)[1] for net in nets]
-        signals = all(isinstance(n, ResNet) and n.signals for n in networks)
+        signals = all(
+            isinstance(n, Summary) or (isinstance(n, ResNet) and n.signals) for n in networks
+        )
         self.free = signals and self.names[0] == "frames"  # whether any length will do
         self.scale: tuple[Any, Any] = (0.0, 1.0)
         self.codes: Any = 2 if columns is None else columns.codes  # 0 and 1: any embedding has them

@@ -68,7 +68,8 @@ def model_of(folder: Path, *, last: bool) -> Path:
     total, unit = planned(settings)
     if last and unit == "net":
         raise RunError(
-            f"{run.folder} averages {count(total, 'net')}: it has a model at its end, not before.",
+            f"{run.folder} {'averages' if total > 1 else 'learns'} {count(total, 'net')}: it has a "
+            "model at its end, not before.",
             ("Leave out ", Option("last"), "."),
         )
     if not path.is_file():

@@ -26,11 +26,11 @@ from apportion.bags.bags import Bags
 from apportion.bags.columns import Columns
 from apportion.bags.items import ItemPart, Items, is_dataset
 from apportion.bags.names import class_array
-from apportion.bags.sparse import is_sparse, rows_at_once
+from apportion.bags.sparse import is_sparse
 from apportion.engine.device import device_for
-from apportion.engine.inference import cut, fill_confidence, slices
+from apportion.engine.inference import cut, fill_confidence, rows_per_pass, slices
 from apportion.engine.items import Itemwise, taken_by_name
-from apportion.errors import DataError, RunError
+from apportion.errors import DataError, RunError, count
 from apportion.files import replacing
 from apportion.metrics import prevalence as prevalence_of
 from apportion.model._read import Net, check_header, checked_parts, model_of, net_for
@@ -182,7 +182,7 @@ class Model:
             if first is None or first.device != device:  # threads may share a net that is there
                 move_to(device, self.net)
             found = torch.empty(n, len(self.classes), dtype=torch.float64, device=device)
-            spans = cut(n, rows_at_once(parts[0], ROWS_PER_PASS))
+            spans = cut(n, rows_per_pass(parts[0], ROWS_PER_PASS, device))
             if lazy and rows is not None:
                 batches = Itemwise(parts[0].items, device).batches(rows, spans)
             else:
@@ -192,7 +192,7 @@ class Model:
         if not found.isfinite().all():
             bad = ~found.isfinite().all(dim=1)
             raise DataError(
-                f"the confidences of {int(bad.sum()):,} rows are not finite; row "
+                f"the confidences of {count(int(bad.sum()), 'row')} are not finite; row "
                 f"{int(bad.int().argmax())} is the first.",
                 "Replace values of x that are missing, infinite or very large.",
             )

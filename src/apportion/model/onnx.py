@@ -7,9 +7,10 @@ inputs are named for what they are,
     images             (batch, channels, height, width)
     frames, lengths    signals (batch, channels, length), and how many frames of each are real
 
-or else x0, x1 and so on. For `conv1d` the length is free as well. Its outputs are `probabilities`,
-float32 of shape (batch, C), and `label`, the position of the largest. The file's metadata have the
-version of apportion, the names of the classes, and how the columns of a table become numbers::
+or else x0, x1 and so on. For `conv1d` and `summary` the length is free as well. Its outputs are
+`probabilities`, float32 of shape (batch, C), and `label`, the position of the largest. The file's
+metadata have the version of apportion, the names of the classes, and how the columns of a table
+become numbers::
 
     import onnxruntime
     session = onnxruntime.InferenceSession("model.onnx")

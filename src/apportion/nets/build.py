@@ -20,6 +20,7 @@ CVPR 2016.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -27,9 +28,9 @@ import torch
 from torch import nn
 
 from apportion.bags.bags import Bags
-from apportion.errors import DataError, must_be
+from apportion.errors import DataError, count, must_be
 from apportion.nets.average import Average
-from apportion.nets.measure import has_channels_last, measure
+from apportion.nets.measure import has_channels_last, may_be_swapped, measure
 from apportion.nets.mlp import mlp
 from apportion.nets.normalized import Normalized
 from apportion.nets.recipe import (
@@ -43,6 +44,11 @@ from apportion.nets.resnet import ResNet, conv1d, resnet18
 from apportion.nets.summary import Summary
 
 __all__ = ["NETS", "build_net", "from_recipe", "move_to"]
+
+log = logging.getLogger("apportion")
+
+MOST_ALONE = 0.5  # of the variance of a channel, which one value may make up
+LEAST_ROWS = 20  # of fewer, one value may well be as far off as that
 
 
 def move_to(device: torch.device, net: nn.Module) -> None:
@@ -115,7 +121,23 @@ def build_net(name: str, bags: Bags, *, seed: int = 0, **options: Any) -> Normal
         )
     if categories is None and name == "mlp" and bags.columns is not None:
         categories = bags.columns.codes or None
-    sizes, mean, std = measure(name, bags.parts, bags.distinct(), categories)
+    sizes, mean, std, alone = measure(name, bags.parts, bags.distinct(), categories)
+    if may_be_swapped(name, bags.parts):
+        log.warning(
+            "x, of shape %s, is taken as signals of %s and %s. If these are swapped, pass "
+            "np.swapaxes(x, 1, 2); if they are gray images, x[:, None].",
+            shape,
+            count(shape[1], "channel"),
+            count(shape[2], "frame"),
+        )
+    if name != "mlp" and (alone > MOST_ALONE).any() and bags.n_instances >= LEAST_ROWS:
+        log.warning(
+            "Channel %d of x (counted from 0) has a single value that makes up %.0f%% of its "
+            "variance: beside it all others are nearly the same. Look at the largest and least "
+            "values, and replace what is no measurement.",
+            alone.ravel().argmax(),
+            100 * alone.max(),
+        )
     if channels is not None and channels != sizes.get("channels"):
         raise must_be("channels", f"{sizes.get('channels')}, as x has them", channels)
     arguments = {"classes": bags.n_classes, **sizes, **options}

@@ -31,6 +31,9 @@ AXES = {
     "resnet18": ("channels", "height", "width"),
 }
 
+# What an index of each of these axes is called; that of a row of a table is a column.
+PLACES = {"channels": "channel", "length": "frame", "height": "line", "width": "column"}
+
 # What the second part holds, and the axes of the two parts.
 PAIRS = {
     "mlp": ("codes", ("features",), ("columns",)),
@@ -77,12 +80,30 @@ def channels_first(x: Any, instance: Sequence[int]) -> Any:
     return np.ascontiguousarray(np.moveaxis(x, -1, 1))
 
 
+def may_be_swapped(name: str, parts: Sequence[Any]) -> bool:
+    """Tell whether signals for a net have as many channels as frames, or more.
+
+    Those with lengths have been padded, which says what their frames are.
+
+    Examples
+    --------
+    >>> x = np.zeros((9, 60, 3))
+    >>> may_be_swapped("conv1d", [x]), may_be_swapped("conv1d", [np.swapaxes(x, 1, 2)])
+    (True, False)
+    """
+    if AXES.get(name) != OF_SIGNALS or len(parts) > 1:
+        return False
+    _, channels, frames = map(int, parts[0].shape)
+    return channels >= max(frames, 2)
+
+
 class Measured(NamedTuple):
     """The measurements, as arguments of the function that builds the net."""
 
     sizes: dict[str, Any]
-    mean: Floats  # these two in the shape of one instance, with 1 for the axes they are over
+    mean: Floats  # these three in the shape of one instance, with 1 for the axes they are over
     std: Floats
+    alone: Floats  # the share of the variance that is due to one value
 
 
 def measure(name: str, x: Any, rows: Ints, categories: Sequence[int] | None) -> Measured:
@@ -109,12 +130,17 @@ def measure(name: str, x: Any, rows: Ints, categories: Sequence[int] | None) -> 
                     "Pass at least one column that says something.",
                 )
     if sizes.get("features") == 0:
-        return Measured(sizes, np.empty(0), np.empty(0))
+        return Measured(sizes, np.empty(0), np.empty(0), np.empty(0))
     if is_sparse(first):
         shape = tuple(first.shape[1:])
-        return Measured(sizes, np.zeros(shape), np.full(shape, scale_of(first, rows)))
-    with np.errstate(over="ignore", invalid="ignore"):  # Normalized refuses what is not finite
-        return Measured(sizes, *_moments(first, rows, axes, lengths))
+        return Measured(
+            sizes, np.zeros(shape), np.full(shape, scale_of(first, rows)), np.zeros(shape)
+        )
+    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is found below
+        mean, std, alone = _moments(first, rows, axes, lengths)
+    if not (np.isfinite(mean).all() and np.isfinite(std).all()):
+        raise _not_finite(name, first, rows, lengths)
+    return Measured(sizes, mean, std, alone)
 
 
 def _readable(name: str, x: Any) -> tuple[Any, Any]:
@@ -212,27 +238,63 @@ def _count_categories(codes: Any, rows: Ints, given: Sequence[int] | None) -> li
 
 def _moments(
     x: Any, rows: Ints, axes: tuple[int, ...], lengths: Ints | None
-) -> tuple[Floats, Floats]:
-    """Compute mean and standard deviation of some rows of x, over some axes, without padding."""
+) -> tuple[Floats, Floats, Floats]:
+    """Compute mean, standard deviation, and the share of the variance that is due to one value.
 
-    def seen(some: Ints) -> Floats:
-        """Return rows in the precision in which the network sees them, for sums in a higher one."""
-        return _taken(x, some).astype(np.float32).astype(np.float64)
-
+    They are those of some rows of x, over some axes, without padding.
+    """
     # A value of each feature. Minus it, numbers are small, and a constant is exactly 0.
-    pivot = seen(rows[:1])[tuple(slice(1) if a in axes else slice(None) for a in range(x.ndim))]
+    pivot = _seen(x, rows[:1])[tuple(slice(1) if a in axes else slice(None) for a in range(x.ndim))]
     n, mean, squares = 0, np.zeros_like(pivot), np.zeros_like(pivot)
+    least, most = np.full_like(pivot, np.inf), np.full_like(pivot, -np.inf)
     n_chunks = min(math.ceil(len(rows) * math.prod(x.shape[1:]) / CHUNK), len(rows))
     for some in np.array_split(np.arange(len(rows)), n_chunks):
-        values = seen(rows[some]) - pivot
+        values = _seen(x, rows[some]) - pivot
         real: Any = True
         k = values.size // pivot.size
         if lengths is not None:
-            real = (np.arange(values.shape[2]) < lengths[some, None])[:, None]
+            real = _real(lengths[some], values.shape[2])
             k = int(lengths[some].sum())
         delta = values.mean(axis=axes, keepdims=True, where=real) - mean
         squares += ((values - mean - delta) ** 2).sum(axis=axes, keepdims=True, where=real)
         squares += delta**2 * (n * k / (n + k))
         mean += delta * (k / (n + k))
         n += k
-    return (pivot + mean)[0], np.sqrt(squares / n)[0]
+        own = values if lengths is None else np.where(real, values, 0)  # the pivot is real
+        least = np.minimum(least, own.min(axis=axes, keepdims=True))
+        most = np.maximum(most, own.max(axis=axes, keepdims=True))
+    farthest = np.maximum(most - mean, mean - least) ** 2
+    alone = np.divide(farthest, squares, out=np.zeros_like(squares), where=squares > 0)
+    return (pivot + mean)[0], np.sqrt(squares / n)[0], alone[0]
+
+
+def _seen(x: Any, rows: Ints) -> Floats:
+    """Return rows in the precision in which the network sees them, for sums in a higher one."""
+    return _taken(x, rows).astype(np.float32).astype(np.float64)
+
+
+def _real(lengths: Ints, most: int) -> Any:
+    """Tell which frames of signals are real: (M, 1, length)."""
+    return (np.arange(most) < lengths[:, None])[:, None]
+
+
+def _not_finite(name: str, x: Any, rows: Ints, lengths: Ints | None) -> DataError:
+    """Return an error that names the first value that is not finite: there is one."""
+    bad: Any = np.zeros(0, bool)
+    for i in range(len(rows)):
+        row = rows[i : i + 1]
+        with np.errstate(over="ignore"):
+            bad = ~np.isfinite(_seen(x, row))
+        if lengths is not None:
+            bad &= _real(lengths[i : i + 1], bad.shape[2])
+        if bad.any():
+            break
+    _, *place = np.argwhere(bad)[0].tolist()
+    axes = [PLACES[axis] for axis in AXES.get(name, ())] or ["column"]
+    where = ", ".join(f"{axis} {k}" for axis, k in zip(axes, place, strict=False))
+    where = where if len(axes) == len(place) else f"at {tuple(place)}"
+    value = float(_taken(x, row)[0][tuple(place)])
+    return DataError(
+        f"x is {value:g} in row {row[0]:,}, {where} (all counted from 0).",
+        "Replace values of x that are missing, infinite or too large for float32.",
+    )

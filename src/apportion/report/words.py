@@ -17,6 +17,13 @@ PHASES = {
 }
 
 
+BEGINNINGS = {
+    "mean-map": ", first labels by a mean map",
+    "linear": ", first labels by a linear model",
+    "ridge": ", first labels by ridge regression of bag means",
+}
+
+
 def percent(share: float | None) -> str:
     """Write a share, or a dash where there is none.
 
@@ -170,6 +177,8 @@ def method_in_words(config: Any, *, brief: bool = False) -> str:
     --------
     >>> method_in_words({"method": {"name": "fpl"}, "resolved": {"eta": 1.25}})
     'online pseudo labels (Follow the Perturbed Leader, η = 1.25)'
+    >>> method_in_words({"method": {"name": "fpl", "first": "mean-map"}})
+    'online pseudo labels (Follow the Perturbed Leader, first labels by a mean map)'
     >>> method_in_words({"method": {"name": "fpl", "unlikelihood": "log", "memory": 0.5}})
     'pseudo labels by averaged log-confidences'
     >>> method_in_words({"method": {"name": "proportion-loss", "form": "l1"}})
@@ -190,7 +199,8 @@ def method_in_words(config: Any, *, brief: bool = False) -> str:
         strength = "" if eta is None else f", η = {eta:g}"
         if brief:
             return f"online pseudo labels{strength}{form}"
-        return f"online pseudo labels (Follow the Perturbed Leader{strength}{form})"
+        begin = BEGINNINGS.get(str(method.get("first")), "")
+        return f"online pseudo labels (Follow the Perturbed Leader{strength}{form}{begin})"
     if name == "proportion-loss":
         return f"proportion loss ({method.get('form', 'cross-entropy')})"
     known = {

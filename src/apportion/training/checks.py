@@ -20,7 +20,7 @@ from apportion.bags.sparse import is_sparse
 from apportion.config import TrainConfig
 from apportion.data.constants import check_constants
 from apportion.engine.batches import Instances
-from apportion.engine.copies import Parts
+from apportion.engine.copies import Parts, as_networks_take
 from apportion.engine.distributed import Ranks
 from apportion.engine.feed import readable_part
 from apportion.errors import BagError, ConfigError, DataError, Option, count
@@ -66,7 +66,10 @@ def check_differ(bags: Bags) -> None:
         )
     raise DataError(
         f"all {count(len(rows), noun)} are the same: nothing can be learned from them.",
-        "Look at what was read. Pixels may all be cut to the largest value, for example.",
+        "Look at what was read. Pixels may all be cut to the largest value, for example."
+        if noun == "image"
+        else "Look at what was read. Numbers are seen in float32, which has seven digits: subtract "
+        "what is large and constant.",
     )
 
 
@@ -74,8 +77,10 @@ def _bytes_of(part: Any, rows: NDArray[np.int64]) -> Tensor:
     if isinstance(part, Tensor):
         taken = part[torch.from_numpy(rows).to(part.device)].detach()
     else:
-        taken = readable_part(part[rows])
-    return taken.cpu().contiguous().view(torch.uint8)
+        (taken,) = as_networks_take([readable_part(part[rows])])
+    # contiguous() would leave strides of axes of length 1 as they are, which view() refuses
+    own = taken.cpu().clone(memory_format=torch.contiguous_format)
+    return own.reshape(len(rows), -1).view(torch.uint8)
 
 
 def check_types(net: Any, config: Any, train: Any, valid: Any, test: Any) -> None:

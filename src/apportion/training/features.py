@@ -23,17 +23,19 @@ from torch import Tensor, nn
 from apportion.bags.bags import Bags
 from apportion.engine.batches import Instances
 from apportion.engine.copies import Parts
-from apportion.engine.inference import cut, evaluating
+from apportion.engine.inference import cut, evaluating, rows_per_pass
 from apportion.errors import ConfigError, DataError, Option
 from apportion.labels.linear import LINEAR_FITS
-from apportion.labels.start import fit_features, most_telling
+from apportion.labels.start import FIRM, LOOSE, Penalty, fit_features, most_telling
 from apportion.methods.base import Method
 from apportion.methods.pseudo_labels import FPL
+from apportion.nets.measure import measure
+from apportion.nets.normalized import Normalized
 from apportion.nets.summary import summaries
 from apportion.plan.kinds import SIGNALS, SPARSE, kind_of_instances
 from apportion.training.checks import check_differ
 
-__all__ = ["Features", "bags_of", "features_of", "last_layer", "penultimate",
+__all__ = ["Features", "bags_of", "features_of", "first_batch", "last_layer", "penultimate",
            "with_first_labels"]  # fmt: skip
 
 log = logging.getLogger("apportion")
@@ -70,17 +72,17 @@ def with_first_labels(
     if resumed:
         return replace(method, first="random", first_weight=weight)
     if callable(first):
-        known = {"a function": features_of(first, first, instances, most)}
+        own = bags_of(features_of(first, first, instances, most), instances)
+        several = {"a function": (own, FIRM)}
     else:
-        known = _features_known(net, instances, most)
-    several = {source: bags_of(found, instances) for source, found in known.items()}
+        several = _features_known(net, instances, most)
     source = _most_telling(several, seed)
-    bags, found = several[source], known[source]
-    labels, linear = fit_features(bags, seed=seed)
+    bags, penalty = several[source]
+    labels, linear = fit_features(bags, seed=seed, penalty=penalty)
     log.info(
         "First labels follow from %d features of each of %d rows, by %s.",
-        found.shape[1],
-        len(found),
+        bags.x.shape[1],
+        len(bags.x),
         source,
     )
     if method.unlikelihood != "log":
@@ -89,24 +91,48 @@ def with_first_labels(
     return replace(method, first=sure.astype(np.float32), first_weight=weight)
 
 
-def _features_known(net: nn.Module, instances: Instances, most: int) -> dict[str, NDArray[Any]]:
-    """Return features of the net, and of signals summaries as well, by where they come from."""
-    found, parts = dict[str, NDArray[Any]](), instances.bags.parts
-    frames_alone = len(parts) == 1 or (len(parts) == 2 and len(parts[1].shape) == 1)
-    if kind_of_instances(instances.bags) == SIGNALS and frames_alone:
-        found["summaries"] = features_of(summaries, summaries, instances, most)
+Known = dict[str, tuple[Bags, Penalty]]  # features, and how to fit them, by where they come from
+
+
+def _features_known(net: nn.Module, instances: Instances, most: int) -> Known:
+    """Return features of the net; of signals summaries as well, and loose fits to both."""
+    summary = _summary_of(instances)
+    found = dict[str, Bags]()
+    if summary is not None:
+        own = features_of(summary, None, instances, most)
+        found["summaries"] = bags_of(own, instances)
     try:
         with penultimate(net, instances) as features:
-            found["the net"] = features_of(features, net, instances, most)
+            own = features_of(features, net, instances, most)
+            found["the net"] = bags_of(own, instances)
     except ConfigError:  # it has no last layer that is known to be such
         if not found:
             raise
-    return found
+    known: Known = {source: (bags, FIRM) for source, bags in found.items()}
+    loose = {f"{source} in a loose fit": (bags, LOOSE) for source, bags in found.items()}
+    return known if summary is None else known | loose
 
 
-def _most_telling(several: dict[str, Bags], seed: int) -> str:
+def _summary_of(instances: Instances) -> Features | None:
+    """Return what summarises signals, normalised as a net sees them; None if x is something else.
+
+    A net of the caller's may take other things than frames and their lengths.
+    """
+    bags = instances.bags
+    if kind_of_instances(bags) != SIGNALS:
+        return None
+    try:
+        measured = measure("summary", bags.parts, bags.distinct(), None)
+    except DataError:
+        return None
+    scaled = Normalized(nn.Identity(), measured.mean, measured.std).to(instances.device)
+    return lambda *x: summaries(*scaled.prepare(*x))
+
+
+def _most_telling(several: Known, seed: int) -> str:
     """Return where the features come from that tell most."""
-    if len(several) == 1:
+    (own, _), *others = several.values()
+    if not others or own.n_bags < 2:
         return next(iter(several))
     chosen, errors = most_telling([*several.values()], seed=seed)
     missed = (f"{error:.3f} by {source}" for source, error in zip(several, errors, strict=True))
@@ -124,7 +150,7 @@ def last_layer(net: nn.Module, instances: Instances) -> nn.Linear:
     layers = [module for module in net.modules() if isinstance(module, nn.Linear)]
     hooks = [layer.register_forward_hook(note) for layer in layers]
     try:
-        logits = _first_batch(net, net, instances)
+        logits = first_batch(net, net, instances)
     finally:
         for hook in hooks:
             hook.remove()
@@ -171,8 +197,8 @@ def features_of(features: Features, owner: Any, instances: Instances, most: int)
     most : int
         Rows per pass.
     """
-    rows = instances.distinct
-    found, spans = np.empty((0, 0), np.float32), cut(len(rows), most)
+    rows, found = instances.distinct, np.empty((0, 0), np.float32)
+    spans = cut(len(rows), rows_per_pass(instances.feed.parts[0], most, instances.device))
     if isinstance(features, nn.Module):
         features.to(instances.device)
     with evaluating(owner if isinstance(owner, nn.Module) else nn.Module()):
@@ -207,7 +233,8 @@ def bags_of(features: NDArray[Any], instances: Instances) -> Bags:
 
 
 @torch.no_grad()
-def _first_batch(features: Features, net: nn.Module, instances: Instances) -> Tensor:
+def first_batch(features: Features, net: nn.Module, instances: Instances) -> Tensor:
+    """Return what a function of a batch returns for two rows, as a net in evaluation mode."""
     rows = instances.distinct[:2]
     (x,) = instances.feed.batches(rows, [(0, len(rows))])
     with evaluating(net):
@@ -221,6 +248,7 @@ def _called(features: Features, x: Parts) -> Tensor:
         took = ", ".join(f"{tuple(part.shape)} {str(part.dtype)[6:]}" for part in x)
         raise ConfigError(
             f"no features can be computed of a batch of {took}: {error}",
-            "They must be computed from instances as they are stored: "
-            "apportion.nets.normalized.Normalized turns integers into floating-point numbers.",
+            "They must be computed from instances as they are stored, of this shape and type: "
+            "move channels that come last (np.moveaxis(x, -1, 1)), and turn integers into "
+            "floating-point numbers, as apportion.nets.normalized.Normalized does.",
         ) from error

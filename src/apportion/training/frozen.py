@@ -7,19 +7,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from apportion.bags.bags import Bags
 from apportion.bags.items import Items
 from apportion.engine.batches import Instances, place
 from apportion.engine.device import device_for, own_threads
-from apportion.errors import BagError, count, listing
+from apportion.errors import BagError, ConfigError, count, listing
 from apportion.labels.linear import Linear
 from apportion.labels.start import fit_features
 from apportion.metrics import accuracy, bag_means, proportion_error
 from apportion.nets.build import move_to
 from apportion.training.checks import check_sets, warn_of_bags
-from apportion.training.features import bags_of, features_of
+from apportion.training.features import bags_of, features_of, first_batch
 from apportion.training.history import History
 
 __all__ = ["ROWS_PER_PASS", "Frozen", "fit_frozen", "layer_of"]
@@ -70,6 +70,7 @@ def fit_frozen(
     began, there = time.perf_counter(), device_for(device)
     move_to(there, backbone)
     placed = place((train, valid, None), there)
+    _check_precision(backbone, placed[0])
     with own_threads(threads):
         features = [_features(backbone, instances) for instances in placed if instances is not None]
         start = fit_features(features[0], seed=seed)
@@ -97,6 +98,17 @@ def _check_one_part(backbone: nn.Module, train: Bags) -> None:
             f"{type(backbone).__name__} would take {count(len(train.parts), 'part')} {what}, but a "
             "linear layer is learned on a network of one.",
             "Pass instances of one part, for example one array, which the network takes apart.",
+        )
+
+
+def _check_precision(backbone: nn.Module, instances: Instances) -> None:
+    """Check that features are of float32, as the linear layer behind them is."""
+    given: Any = first_batch(backbone, backbone, instances)
+    if isinstance(given, Tensor) and given.dtype is not torch.float32:
+        raise ConfigError(
+            f"{type(backbone).__name__} returns features of {str(given.dtype)[6:]}, but a linear "
+            "layer takes float32.",
+            "Return features.float(), or pass a network of float32: network.float().",
         )
 
 

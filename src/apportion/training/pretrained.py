@@ -82,7 +82,7 @@ def plan_alone(
     net         resnet18 (the instances are images)
     stem        cifar (images of 8 × 8 would be halved twice at once)
     epochs      3 (given)
-    batch_size  128 (at most an eighth of 1,500 images)
+    batch_size  128 (about an eighth of 1,500 images, from 32 to 1,024)
     augment     views (the default)
     """
     n, by_default = rows.n_instances, NET_OF_KIND["images"]
@@ -91,7 +91,7 @@ def plan_alone(
     fewer = planned.epochs < TrainConfig.preset("pretrain").epochs
     follows = {
         "epochs": f"{n:,} images: fewer epochs show the net enough" if fewer else "the default",
-        "batch_size": f"at most an eighth of {n:,} images",
+        "batch_size": f"about an eighth of {n:,} images, from 32 to 1,024",
         "augment": "the default",
     }
     reasons = {name: "given" if name in options else why for name, why in follows.items()}
