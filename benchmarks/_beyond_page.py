@@ -19,6 +19,8 @@ SAID = {
     "true-labels": "true labels, same pre-training and preset (the limit)",
     "proportion-loss": "`proportion-loss`, same pre-training and preset",
     "count-likelihood": "`count-likelihood`, same pre-training and preset",
+    "proportion-loss-slow": "`proportion-loss`, same pre-training, at a seventh of the rate",
+    "count-likelihood-slow": "`count-likelihood`, same pre-training, at a seventh of the rate",
     "bag-by-bag": "`strong`, each bag's labels by its own counts alone",
     "fpl": "`strong` with the paper's decisions (Eq. 2, sum, η)",
     "random-first-labels": "`strong` from random first labels",
@@ -32,16 +34,17 @@ def render(lines: list[dict]) -> str:
     """Make one table per dataset: accuracy in per cent by variant and size of bags."""
     tables = [_table(dataset, lines) for dataset in TITLES if _of(lines, dataset)]
     versions = {f"{line['hardware']}, torch {line['versions']['torch']}" for line in lines}
-    commits = " and ".join(sorted({f"`{line['commit'][:7]}`" for line in lines}))
-    pretrained = {(x["dataset"], x["pretraining"], x["pretraining_seconds"]) for x in lines}
-    told = "; ".join(
-        f"{TITLES[dataset]} {epochs} epochs in {seconds:.0f} s"
-        for dataset, epochs, seconds in sorted(pretrained)
-    )
-    trained = {(x["dataset"], x["epochs"]) for x in lines if x["epochs"]}
-    epochs = "; ".join(f"{TITLES[dataset]} {number}" for dataset, number in sorted(trained))
-    about = f"Pre-training: {told}. Epochs of training: {epochs}."
-    return "\n\n".join([*tables, f"{'; '.join(sorted(versions))}, commit {commits}. {about}"])
+    commits = ", ".join(sorted({f"`{line['commit'][:7]}`" for line in lines}))
+    told, epochs = [], []
+    for dataset in TITLES:
+        own = _of(lines, dataset)
+        numbers = " and ".join(_distinct(own, "pretraining"))
+        seconds = " and ".join(_distinct(own, "pretraining_seconds"))
+        told += [f"{TITLES[dataset]} {numbers} epochs in {seconds} s"] if own else []
+        trained = [line for line in own if line["epochs"]]
+        epochs += [f"{TITLES[dataset]} {' and '.join(_distinct(trained, 'epochs'))}"] if own else []
+    about = f"Pre-training: {'; '.join(told)}. Epochs of training: {'; '.join(epochs)}."
+    return "\n\n".join([*tables, f"{'; '.join(sorted(versions))}, commits {commits}. {about}"])
 
 
 def _table(dataset: str, lines: list[dict]) -> str:
@@ -55,12 +58,15 @@ def _table(dataset: str, lines: list[dict]) -> str:
             for method, said in PAPER.items()
         ),
     ]
+    usual = _distinct([line for line in own if line["variant"] == "strong"], "epochs")
     for variant, said in SAID.items():
         if ours := [line for line in own if line["variant"] == variant]:
             values = [_of_size(ours, size) for size in sizes]
             beside = max(1 if variant == "frozen" else line["together"] for line in ours)
             seconds = f"{median(line['seconds'] for line in ours):.0f} ({beside})"
-            rows.append([said, *map(_mean, values), seconds])
+            (epochs,) = _distinct(ours, "epochs")
+            less = "" if epochs in ("0", *usual) else f", {epochs} epochs"
+            rows.append([said + less, *map(_mean, values), seconds])
             if variant == "strong":
                 ends = (_of_size(ours, size, "last") for size in sizes)
                 rows.append(["`strong`, last epoch", *map(_mean, ends), ""])
@@ -101,6 +107,10 @@ def draw(lines: list[dict]) -> str:
 
 def _of(lines: list[dict], dataset: str) -> list[dict]:
     return [line for line in lines if line["dataset"] == dataset]
+
+
+def _distinct(lines: list[dict], name: str) -> list[str]:
+    return [f"{value:.0f}" for value in sorted({line[name] for line in lines})]
 
 
 def _of_size(lines: list[dict], size: int, epoch: str = "selected") -> list[float]:

@@ -54,6 +54,8 @@ VARIANTS = {
     "true-labels": STRONG,
     "proportion-loss": METHODS["proportion-loss"],
     "count-likelihood": METHODS["count-likelihood"],
+    "proportion-loss-slow": METHODS["proportion-loss"],
+    "count-likelihood-slow": METHODS["count-likelihood"],
     "no-pretraining": STRONG,
     "random-first-labels": replace(STRONG, first="random", first_weight=None),
     "no-mixup": replace(STRONG, mixup=False),
@@ -66,6 +68,7 @@ VIEWS = {
     "svhn": (("zoom:0.4:0.2", "colour:0.4:0.2"), ("zoom:0.5:0.2", "colour:0.3:0.05", "cutout")),
 }
 PRETRAINING = {"cifar10": 450, "svhn": 200}  # epochs
+SLOW = 3e-4  # the learning rate of the paper, at which its proportion loss learns
 EPOCHS = {"cifar10": 80, "svhn": 40}
 SHOWN = ("valid_error", "valid_accuracy", "test_accuracy", "label_accuracy")
 CURVES = Path(__file__).with_name("beyond-curves.jsonl")
@@ -276,14 +279,15 @@ def main() -> None:
         if variant == "frozen":
             record(frozen(problem, folder, size), {})
             continue
-        whole_bags = variant in ("proportion-loss", "count-likelihood")
+        whole_bags = VARIANTS[variant].unit == "bags"
+        slow = {"learning_rate": SLOW} if variant.endswith("-slow") else {}
         config = TrainConfig.preset(
             "strong",
             epochs=epochs,
             seed=seed,
             augment=VIEWS[dataset][1],
             instances_per_pass=8192 if whole_bags else 4096,
-            **{**how, **small},
+            **{**how, **small, **slow},
         )
         jobs.append(job(problem, folder, variant, size, seed, config, record, clock))
     if jobs:
