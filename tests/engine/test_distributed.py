@@ -66,6 +66,18 @@ def test_a_process_that_torchrun_did_not_start_is_alone(monkeypatch, missing):
         assert ranks is ALONE
 
 
+def test_what_the_others_wait_for_the_first_does_alone(monkeypatch):
+    for name, value in zip(OF_TORCHRUN, ("0", "2", "localhost", "1"), strict=True):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(Ranks, "told", lambda self, value, rank=0: value)
+    assert is_one_of_many()
+    assert Ranks(0, 2).by_first(is_one_of_many) is False
+    assert is_one_of_many()
+    with pytest.raises(ZeroDivisionError):
+        Ranks(0, 2).by_first(lambda: 1 / 0)
+    assert is_one_of_many()
+
+
 def test_a_variable_of_torchrun_that_is_no_number_is_refused(monkeypatch):
     for name in OF_TORCHRUN:
         monkeypatch.setenv(name, "many")

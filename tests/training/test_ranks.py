@@ -136,7 +136,8 @@ def test_when_a_checkpoint_is_due_is_said_by_the_first_process(tmp_path):
 
 @pytest.mark.slow
 def test_every_door_trains_together_and_other_bags_are_refused(tmp_path):
-    cases = ["door:classifier", "door:many", "door:ended", "shard:bags", "door:others"]
+    cases = ["door:classifier", "door:many", "door:ended", "door:within", "shard:bags",
+             "door:others"]  # fmt: skip
     (alone,) = together(tmp_path / "alone", 1, cases)
     first, second = together(tmp_path / "two", 2, cases)
     for name in cases[:3]:
@@ -145,6 +146,9 @@ def test_every_door_trains_together_and_other_bags_are_refused(tmp_path):
     for ours, theirs in zip(alone["door:many"], first["door:many"], strict=True):
         assert ours == pytest.approx(theirs, rel=1e-4)
     assert first["door:ended"] == [2, "on_epoch"]
+    assert first["door:within"][1] == alone["door:within"][1]  # what on_epoch trains by itself
+    assert second["door:within"] == [first["door:within"][0], []]
+    assert len(second["door:within"][0]) == 2
     message = "shuffle is 'shard', but the method learns from whole bags, "
     assert all(own["shard:bags"].startswith(f"ConfigError: {message}") for own in (first, second))
     message = "the training bags of process 1 of 2 are not those of process 0."

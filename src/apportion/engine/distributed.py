@@ -17,6 +17,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -42,6 +43,7 @@ FOR_LONG = timedelta(days=7)  # the same, while one reads all data
 TO_SPEAK = 3.0  # seconds that the rank in which an error arose has to say so
 BUCKET = 2**25  # numbers that are summed at a time
 GO_ON, STOP = "go on", "stop"
+APART = ContextVar("apart", default=False)  # whether the first does what the others wait for
 OF_ANOTHER = "The reason lies in another process."  # a note of the error of a rank that lost one
 
 
@@ -167,17 +169,20 @@ class Ranks:
         """Return, on all ranks, what a function returns that the first alone calls: plain values.
 
         If it raises KeyboardInterrupt, all do. After any other error it says no more, and the
-        others raise that of `lost`.
+        others raise that of `lost`. What the function itself trains, it trains alone.
         """
         if not self.are_several:
             return decide()
         answer: Any = None
         if self.leads:
+            before = APART.set(True)
             try:
                 answer = decide()
             except KeyboardInterrupt:
                 self.told([STOP])
                 raise
+            finally:
+                APART.reset(before)
         said, *answers = self.told([GO_ON, answer])
         if said == STOP:
             raise KeyboardInterrupt
@@ -249,7 +254,8 @@ def is_of_another(error: BaseException) -> bool:
 
 def is_one_of_many() -> bool:
     """Tell whether torchrun, or what sets the same variables, has started several processes."""
-    return all(name in os.environ for name in OF_TORCHRUN) and _number("WORLD_SIZE") > 1
+    several = all(name in os.environ for name in OF_TORCHRUN) and _number("WORLD_SIZE") > 1
+    return several and not APART.get()
 
 
 def is_first() -> bool:

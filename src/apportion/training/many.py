@@ -11,6 +11,7 @@ import threading
 import traceback
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import replace
 from os import PathLike
 from typing import Any
@@ -109,7 +110,7 @@ def fit_many(
         ThreadPoolExecutor(at_once if on_gpu else 1, "apportion-job") as pool,
     ):
         try:
-            done = [pool.submit(work, number) for number in range(len(jobs))]
+            done = [pool.submit(copy_context().run, work, number) for number in range(len(jobs))]
             errors = [future.exception() for future in done]
         except KeyboardInterrupt:
             stop.set()  # each job ends after its epoch
