@@ -227,6 +227,9 @@ def of_apart(name: str) -> Any:
         given["run"] = Path(sys.argv[1], "run") if leads else None
     elif name == "net":
         net = net if leads else nn.Sequential(nn.Linear(C, C))
+    elif name == "weights":
+        rate = 0.1 if leads else 0.2
+        given["optimizer"] = lambda parameters: torch.optim.SGD(parameters, lr=rate)
     elif not leads:
         valid = valid.without_truth()
     try:

@@ -31,7 +31,6 @@ from apportion.runs.evaluation import Evaluation
 from apportion.training.checks import (
     check_batch,
     check_input,
-    check_shared,
     warn_of_bags,
 )
 from apportion.training.effects import with_effects
@@ -40,6 +39,7 @@ from apportion.training.features import with_first_labels
 from apportion.training.history import BY_CALLER, BY_EPOCHS, BY_PATIENCE, History
 from apportion.training.job import Job
 from apportion.training.optimizer import Optimization
+from apportion.training.ranks import check_shared, check_still_alike
 from apportion.training.steps import count_steps
 
 log = logging.getLogger("apportion")
@@ -160,6 +160,11 @@ class Session:
         """The net that decides labels, is validated, and whose weights are kept."""
         return self.net if self.averaged is None else self.averaged.net
 
+    @property
+    def nets(self) -> list[nn.Module]:
+        """The net that is trained, and the one that is kept if it is another."""
+        return [*dict.fromkeys((self.net, self.kept))]
+
     def _augmented(self, x: Parts, generator: torch.Generator) -> Parts:
         names = self.config.augment
         return augmented(x, names, generator, self.augment, self.on_train.feed.names)
@@ -225,6 +230,7 @@ class Session:
 
     def train_epoch(self, epoch: int) -> float:
         """Train on every instance once; return the mean loss."""
+        check_still_alike(self.ranks, self.nets, epoch - 1)
         self.generators.reseed(self.config.seed, epoch)
         self.step.begin_epoch(self.config.seed, epoch)
         self.ahead.clear()
@@ -249,7 +255,7 @@ class Session:
         finite = torch.stack([p.detach().isfinite().all() for p in self.parameters])
         if not finite.all():
             raise self._diverged(f"the weights are no longer finite after epoch {epoch}")
-        average_statistics(dict.fromkeys((self.net, self.kept)), self.ranks)
+        average_statistics(self.nets, self.ranks)
         share = torch.tensor(weights, dtype=torch.float64)
         return float(found @ share / share.sum())
 
@@ -322,6 +328,7 @@ class Session:
 
     def finish(self) -> History:
         """Leave the selected weights in the net, and no gradients."""
+        check_still_alike(self.ranks, self.nets, self.history.n_epochs)
         for parameter in self.net.parameters():
             parameter.grad = None  # they are in the memory of the graphs
         self.last = _copy(self.kept)
@@ -333,7 +340,7 @@ class Session:
             self.history.best_epoch, self.history.best_error = last["epoch"], last["valid_error"]
         if self.supervision.labels is not None:
             self.history.labels = self.supervision.labels.cpu().numpy()
-        for net in dict.fromkeys((self.net, self.kept)):  # the evaluation is of the one kept
+        for net in self.nets:  # the evaluation is of the one kept
             net.load_state_dict(self.selected)
         self.net.eval()
         return self.history

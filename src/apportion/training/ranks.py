@@ -1,0 +1,101 @@
+"""Checks that several processes train the same, and can."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from os import PathLike
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from apportion.bags.bags import Bags
+from apportion.config import TrainConfig
+from apportion.engine.distributed import Ranks
+from apportion.errors import ConfigError, Option
+from apportion.runs.run import Run
+from apportion.training.checkpoint import fingerprint
+
+__all__ = ["check_alike", "check_shared", "check_still_alike"]
+
+MOST_APART = 1e-4  # of the norm of all weights: what ranks may differ by, as machines may round
+
+
+def check_shared(ranks: Ranks, method: Any, config: TrainConfig, *, classifies: bool) -> None:
+    """Check that several ranks can train by a method together."""
+    if not classifies:
+        raise ConfigError(
+            f"pre-training compares all rows of a step, which {ranks.world} processes share.",
+            "Pre-train in one process, with a run folder, and load that: load_pretrained.",
+        )
+    if config.shuffle == "shard" and method.unit == "bags":
+        raise ConfigError(
+            "shuffle is 'shard', but the method learns from whole bags, whose means all processes "
+            "sum.",
+            ("Leave out ", Option("shuffle", "'shard'", "shard"), ", or take a method of labels."),
+        )
+
+
+def check_alike(
+    ranks: Ranks,
+    sets: Iterable[Bags | None],
+    run: str | PathLike[str] | Run | None,
+    about: Mapping[str, Any],
+) -> None:
+    """Check that several ranks train the same, on the same sets of bags, with the same run folder.
+
+    Raises
+    ------
+    ConfigError
+        On the ranks whose bags, or what else is said of the training, are not those of the first.
+    """
+    sets = list(sets)
+    names = ("training bags", "validation bags", "test bags")
+    own = {name: fingerprint(bags) for name, bags in zip(names, sets, strict=True)}
+    own |= {name: repr(value) for name, value in about.items()}
+    own["run folder"] = repr(None if run is None else str(getattr(run, "folder", run)))
+    own["known truths"] = repr([bags is not None and bags.truth is not None for bags in sets])
+    for name, theirs in ranks.told(own).items():
+        if own[name] != theirs:
+            are = "are not those" if name.endswith("s") else "is not that"
+            raise ConfigError(
+                f"the {name} of process {ranks.rank} of {ranks.world} {are} of process 0.",
+                "All processes must read the same data in the same order, draw with the same "
+                "seeds, and pass the same arguments, also those that only the first one uses.",
+            )
+    ranks.wait()  # none begins where another does not
+
+
+def check_still_alike(ranks: Ranks, nets: Iterable[nn.Module], epoch: int) -> None:
+    """Check that several ranks still have the same weights after an epoch, and train the same.
+
+    All change them by the same gradients: they are others only if a function of the caller, such
+    as `on_epoch`, has done something in one rank that it has not done in all.
+
+    Raises
+    ------
+    ConfigError
+        On the ranks that differ from the first.
+    """
+    if not ranks.are_several:
+        return
+    weights = [weight.detach() for net in nets for weight in net.parameters()]
+    numbers = [weight for weight in weights if weight.is_floating_point() or weight.is_complex()]
+    norms = [float(torch.linalg.vector_norm(weight)) for weight in numbers]
+    trained = [weight.requires_grad for net in nets for weight in net.parameters()]
+    known, their_norms = ranks.told([trained, norms])
+    most = MOST_APART * float(np.linalg.norm(np.nan_to_num(their_norms, posinf=0)))
+    are_close = len(norms) == len(their_norms) and np.allclose(
+        norms, their_norms, rtol=0, atol=most, equal_nan=True
+    )
+    if trained != known or not are_close:
+        what = "weights" if trained == known else "weights to train"
+        raise ConfigError(
+            f"the {what} of process {ranks.rank} of {ranks.world} are not those of process 0 after "
+            f"epoch {epoch}.",
+            "Pass all processes the same optimizer and scheduler. on_epoch is called in the first "
+            "one alone, and may change neither the net nor its optimiser: scheduler= changes a "
+            "learning rate.",
+        )
+    ranks.wait()  # none goes on where another does not
