@@ -88,6 +88,29 @@ def test_ctrl_c_anywhere_is_no_traceback(monkeypatch):
     assert "stopped" in result.stderr
 
 
+def test_of_several_processes_one_says_that_it_was_stopped(monkeypatch):
+    from apportion.cli import source
+
+    def interrupt(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(source.Source, "read", interrupt)
+    monkeypatch.setattr("apportion.cli.app.speaks_for_all", lambda error: False)
+    result = run("check", "rows.csv")
+    assert result.exit_code == 130
+    assert not result.output
+
+
+def test_variables_of_torchrun_that_are_no_numbers_are_a_message(monkeypatch):
+    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.setenv(name, "many")
+    result = run("train", "rows.csv")
+    assert result.exit_code == 1
+    assert (
+        "apportion: the environment variable WORLD_SIZE is 'many', not a number." in result.stderr
+    )
+
+
 def test_ctrl_c_that_becomes_another_error_is_still_a_stop(monkeypatch):
     """As it does inside torch and safetensors."""
     from apportion.cli import source

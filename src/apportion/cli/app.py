@@ -45,13 +45,15 @@ class Verbs(TyperGroup):
         try:
             with _plain_warnings(), interruptions_noted(interruptions), _refused_once():
                 return super().invoke(context)
-        except KeyboardInterrupt:
-            typer.echo("\napportion: stopped.", err=True)
+        except KeyboardInterrupt as stop:
+            if speaks_for_all(stop):
+                typer.echo("\napportion: stopped.", err=True)
             raise typer.Exit(INTERRUPTED) from None
         except Exception as error:
             if interruptions and not isinstance(error, ApportionError | typer.Exit):
                 # Compiled code may turn Ctrl-C into another error.
-                typer.echo("\napportion: stopped.", err=True)
+                if speaks_for_all(error):
+                    typer.echo("\napportion: stopped.", err=True)
                 raise typer.Exit(INTERRUPTED) from None
             of_the_parser = hasattr(error, "exit_code") or isinstance(error, typer.Abort)
             # The parser also handles a pipe that is closed, for example by head.

@@ -32,7 +32,9 @@ __all__ = [
     "Ranks",
     "connected",
     "is_first",
+    "is_of_another",
     "is_one_of_many",
+    "lost",
     "speaks_for_all",
     "together",
 ]
@@ -240,8 +242,9 @@ def lost(world: int) -> RunError:
     """Return the error of a rank that has lost another one."""
     error = RunError(
         f"another of the {world} processes that train together has ended.",
-        "Its own message says why, if it could write one. Run again: a training with a run folder "
-        "goes on from its last checkpoint, with any number of processes.",
+        "Its own message says why, if it could write one; there is none if torchrun itself was "
+        "told to end, as by a scheduler. Run again: a training with a run folder goes on from its "
+        "last checkpoint, with any number of processes.",
     )
     error.add_note(OF_ANOTHER)
     return error
@@ -375,7 +378,10 @@ def speaks_for_all(error: BaseException) -> bool:
 
     A rank that has lost another leaves it a moment to say why.
     """
-    if not is_one_of_many():
+    try:
+        if not is_one_of_many():
+            return True
+    except ConfigError:  # of a variable that torchrun would have set otherwise
         return True
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":  # the store is a rank's own
         return _number("RANK") == 0
