@@ -3,6 +3,7 @@
 Every verb has its imports inside, so that `--help` is quick.
 """
 
+import os
 import sys
 import warnings
 from collections.abc import Iterator
@@ -24,7 +25,7 @@ from apportion.cli.report import report
 from apportion.cli.reproduce import reproduce
 from apportion.cli.terminal import INTERRUPTED, interruptions_noted
 from apportion.cli.train import train
-from apportion.engine.distributed import speaks_for_all
+from apportion.engine.distributed import is_one_of_many, speaks_for_all
 
 MISTAKE = 70  # the exit code of an error in apportion itself
 
@@ -130,15 +131,25 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def options(
-    debug: Annotated[
+    context: typer.Context,
+    debug: Annotated[  # noqa: ARG001 (`Verbs.invoke` reads it)
         bool, typer.Option("--debug", help="Show where in the code an error arose.")
     ] = False,
-    version: Annotated[
+    version: Annotated[  # noqa: ARG001 (it shows itself)
         bool,
         typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
     """Take the options that come before a verb."""
+    verb = context.invoked_subcommand
+    if verb not in (None, "train") and is_one_of_many():
+        from apportion.errors import ConfigError
+
+        raise ConfigError(
+            f"{verb} works in one process, but WORLD_SIZE is {os.environ['WORLD_SIZE']}, as where "
+            "torchrun has started several.",
+            "Start it without torchrun, or remove that variable.",
+        )
 
 
 for verb in (demo, bag, check, pretrain, train, predict, report, export, reproduce, doctor):
