@@ -123,6 +123,22 @@ def of_net(name: str) -> Any:
     return trained(net, "pi-model")
 
 
+def of_layers(name: str) -> Any:
+    """Train a net of layers whose weights have no shape yet, or other types than numbers."""
+    torch.manual_seed(0)
+    linear = nn.LazyLinear(C) if name == "lazy" else nn.Linear(C, C)
+    net = nn.Sequential(Floats(), linear)
+    if name == "types":
+        for dtype in (torch.uint16, torch.bool, torch.float16, torch.complex64):
+            net.register_buffer(str(dtype)[6:], torch.ones(2, 0, 3).sum(1).to(dtype).t())
+    if name == "sparse":
+        net.append(nn.Embedding(2, 2, sparse=True))
+    try:
+        return trained(net)
+    except ApportionError as error:
+        return f"{type(error).__name__}: {error}"
+
+
 def of_shard(name: str) -> Any:
     """Train on rows that each process shuffles by itself."""
     method = FPL(mixup=True) if name == "mixup" else "count-likelihood" if name == "bags" else "fpl"
@@ -245,6 +261,7 @@ KINDS = {
     "augmented": of_augmented,
     "known": of_known,
     "net": of_net,
+    "layers": of_layers,
     "bags": of_bags,
     "shard": of_shard,
     "slow": of_slow,

@@ -108,6 +108,17 @@ def test_processes_learn_what_one_learns(tmp_path, world, wide):
 
 
 @pytest.mark.slow
+def test_layers_of_any_type_are_shared_but_for_sparse_gradients(tmp_path):
+    cases = ["layers:lazy", "layers:types", "layers:sparse"]
+    (alone,) = together(tmp_path / "alone", 1, cases[:2])
+    several = together(tmp_path / "two", 2, cases)
+    told = [own.pop("layers:sparse") for own in several]
+    check_alike(alone, several, 1e-4)
+    message = "ConfigError: the gradients of 2 are sparse, which 2 processes cannot sum."
+    assert [own.partition("\n")[0] for own in told] == [message] * 2
+
+
+@pytest.mark.slow
 def test_a_table_is_read_by_one_process_unless_its_bags_cannot_be_written(tmp_path):
     cases = ["door:shared", "door:dates"]
     (alone,) = together(tmp_path / "alone", 1, cases)

@@ -162,10 +162,13 @@ class Ranks:
         """Replace tensors by those of one rank, in place."""
         if not self.are_several:
             return
+        import torch
+
         for tensor in tensors:
-            sent = tensor.detach().to(self.device).contiguous()
-            self._said("broadcast", sent, src=rank)
-            tensor.detach().copy_(sent)
+            sent = tensor.detach().to(self.device).reshape(-1)
+            # As bytes: not all types that tensors have can be sent.
+            self._said("broadcast", sent.view(torch.uint8), src=rank)
+            tensor.detach().copy_(sent.view_as(tensor))
 
     def by_first(self, decide: Callable[[], Any]) -> Any:
         """Return, on all ranks, what a function returns that the first alone calls: plain values.

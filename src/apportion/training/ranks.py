@@ -22,8 +22,17 @@ __all__ = ["check_alike", "check_shared", "check_still_alike"]
 MOST_APART = 1e-4  # of the norm of all weights: what ranks may differ by, as machines may round
 
 
-def check_shared(ranks: Ranks, method: Any, config: TrainConfig, *, classifies: bool) -> None:
-    """Check that several ranks can train by a method together."""
+def check_shared(
+    ranks: Ranks, net: nn.Module, method: Any, config: TrainConfig, *, classifies: bool
+) -> None:
+    """Check that several ranks can train a net by a method together."""
+    for name, layer in net.named_modules():
+        if isinstance(layer, nn.Embedding | nn.EmbeddingBag) and layer.sparse:
+            raise ConfigError(
+                f"the gradients of {name or type(layer).__name__} are sparse, which {ranks.world} "
+                "processes cannot sum.",
+                "Make it without sparse=True, or train in one process.",
+            )
     if not classifies:
         raise ConfigError(
             f"pre-training compares all rows of a step, which {ranks.world} processes share.",

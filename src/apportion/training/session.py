@@ -70,7 +70,7 @@ class Session:
         self.classifies = getattr(self.method, "classifies", True)  # or is it pre-training
         check_input(self.net, config, self.train, self.valid, self.test)
         if ranks.are_several:
-            check_shared(ranks, self.method, config, classifies=self.classifies)
+            check_shared(ranks, self.net, self.method, config, classifies=self.classifies)
         self.precision = precision_for(config.precision, self.device)
         self.history = History()
         self.selected: Weights = {}  # of the selected epoch
@@ -130,7 +130,6 @@ class Session:
         memory = self.config.device_memory_gib
         limit = None if memory is None else int(memory * 2**30)
         move_to(self.device, self.net)
-        self.ranks.as_of(0, [*self.net.parameters(), *self.net.buffers()])
         self.on_train, *others = place(
             (self.train, self.valid, self.test),
             self.device,
@@ -152,6 +151,8 @@ class Session:
             for name, instances, _, _ in self.held_out:
                 check_batch(HELD_OUT[name], self.net, instances)
             self.ending = ending.pop_all()
+        # Only now, as lazy layers have no weights before their first batch.
+        self.ranks.as_of(0, [*self.net.parameters(), *self.net.buffers()])
         if self.device.type == "cuda":  # other runs, on other streams, may share these data
             torch.cuda.current_stream(self.device).synchronize()
 
