@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,19 @@ def test_of_several_processes_one_says_that_it_was_stopped(monkeypatch):
     result = run("check", "rows.csv")
     assert result.exit_code == 130
     assert not result.output
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_of_several_processes_one_shows_warnings(monkeypatch, first):
+    from apportion.cli import source
+
+    def warn(*arguments, **options):
+        warnings.warn("careful", stacklevel=1)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(source.Source, "read", warn)
+    monkeypatch.setattr("apportion.cli.app.is_first", lambda: first)
+    assert ("apportion: careful" in run("check", "rows.csv").stderr) == first
 
 
 @pytest.mark.parametrize("verb", ["predict", "check", "report", "pretrain", "export", "doctor"])

@@ -25,7 +25,7 @@ from apportion.cli.report import report
 from apportion.cli.reproduce import reproduce
 from apportion.cli.terminal import INTERRUPTED, interruptions_noted
 from apportion.cli.train import train
-from apportion.engine.distributed import is_one_of_many, speaks_for_all
+from apportion.engine.distributed import is_first, is_one_of_many, speaks_for_all
 
 MISTAKE = 70  # the exit code of an error in apportion itself
 
@@ -89,10 +89,14 @@ def _refused_once() -> Iterator[None]:
 
 @contextmanager
 def _plain_warnings() -> Iterator[None]:
-    """Show the message of warnings, without the line of code that they come from."""
+    """Show the message of warnings, without the line of code that they come from.
+
+    Of several processes the first alone shows them.
+    """
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
-        typer.echo(f"apportion: {message}", err=True)
+        if is_first():
+            typer.echo(f"apportion: {message}", err=True)
 
     with warnings.catch_warnings():
         warnings.simplefilter("default", UserWarning)
