@@ -26,7 +26,7 @@ from apportion.cli.options import (
 from apportion.cli.source import Source
 from apportion.cli.terminal import INTERRUPTED, interruptible, log_shown
 from apportion.config import TrainConfig
-from apportion.engine.distributed import Ranks, is_of_another, lost, together
+from apportion.engine.distributed import Ranks, is_of_another, lost, speaks_for_all, together
 from apportion.errors import ConfigError, RunError, count
 from apportion.runs.run import Run, planned
 
@@ -284,7 +284,7 @@ def _train(
             # Where Ctrl-C has ended another process at once, this one has lost it.
             if isinstance(stop, RunError) and not (interruption.asked and is_of_another(stop)):
                 raise
-            if ranks.leads:
+            if ranks.leads and speaks_for_all(stop):
                 begun = before is not None or run.has_begun()
                 typer.echo(stopped(run, "train", begun=begun), err=True)
             raise typer.Exit(INTERRUPTED) from None
