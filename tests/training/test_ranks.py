@@ -186,7 +186,7 @@ def told_by(net):
         def wait(self):
             return
 
-    check_still_alike(First(0, 2), [net], 1)
+    check_still_alike(First(0, 2), net, 1)
 
     class Second(First):
         def told(self, value, rank=0):
@@ -199,17 +199,17 @@ def told_by(net):
 def test_weights_that_one_process_alone_has_changed_are_an_error(change):
     net = network()
     ranks = told_by(net)
-    check_still_alike(ranks, [net], 3)
+    check_still_alike(ranks, net, 3)
     weight = next(net.parameters())
     with torch.no_grad():
         weight *= 1 + 1e-7  # as machines may round otherwise
-        check_still_alike(ranks, [net], 3)
+        check_still_alike(ranks, net, 3)
         weight *= 1.01 if change == "weight" else 1
     weight.requires_grad_(change == "weight")
     what = "weights" if change == "weight" else "weights to train"
     message = f"the {what} of process 1 of 2 are not those of process 0 after epoch 3"
     with pytest.raises(ConfigError, match=message) as raised:
-        check_still_alike(ranks, [net], 3)
+        check_still_alike(ranks, net, 3)
     assert "scheduler=" in str(raised.value)
 
 
@@ -217,4 +217,4 @@ def test_weights_that_are_not_finite_are_no_difference_of_processes():
     net = network()
     with torch.no_grad():
         next(net.parameters()).fill_(torch.nan)
-    check_still_alike(told_by(net), [net], 1)
+    check_still_alike(told_by(net), net, 1)

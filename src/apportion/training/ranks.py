@@ -76,8 +76,8 @@ def check_alike(
     ranks.wait()  # none begins where another does not
 
 
-def check_still_alike(ranks: Ranks, nets: Iterable[nn.Module], epoch: int) -> None:
-    """Check that several ranks still have the same weights after an epoch, and train the same.
+def check_still_alike(ranks: Ranks, net: nn.Module, epoch: int) -> None:
+    """Check that several ranks train the same weights, and still have the same after an epoch.
 
     All change them by the same gradients: they are others only if a function of the caller, such
     as `on_epoch`, has done something in one rank that it has not done in all.
@@ -89,22 +89,22 @@ def check_still_alike(ranks: Ranks, nets: Iterable[nn.Module], epoch: int) -> No
     """
     if not ranks.are_several:
         return
-    weights = [weight.detach() for net in nets for weight in net.parameters()]
-    numbers = [weight for weight in weights if weight.is_floating_point() or weight.is_complex()]
-    norms = [float(torch.linalg.vector_norm(weight)) for weight in numbers]
-    trained = [weight.requires_grad for net in nets for weight in net.parameters()]
+    trained = [weight.requires_grad for weight in net.parameters()]
+    weights = [weight.detach() for weight in net.parameters() if weight.requires_grad]
+    norms = [float(torch.linalg.vector_norm(weight)) for weight in weights]
     known, their_norms = ranks.told([trained, norms])
     most = MOST_APART * float(np.linalg.norm(np.nan_to_num(their_norms, posinf=0)))
-    are_close = len(norms) == len(their_norms) and np.allclose(
-        norms, their_norms, rtol=0, atol=most, equal_nan=True
+    if trained != known:
+        what = "weights to train"
+    elif not np.allclose(norms, their_norms, rtol=0, atol=most, equal_nan=True):
+        what = "weights"
+    else:
+        ranks.wait()  # none goes on where another does not
+        return
+    raise ConfigError(
+        f"the {what} of process {ranks.rank} of {ranks.world} are not those of process 0 after "
+        f"epoch {epoch}.",
+        "Pass all processes the same optimizer and scheduler. on_epoch is called in the first one "
+        "alone, and may change neither the net nor its optimiser: scheduler= changes a learning "
+        "rate.",
     )
-    if trained != known or not are_close:
-        what = "weights" if trained == known else "weights to train"
-        raise ConfigError(
-            f"the {what} of process {ranks.rank} of {ranks.world} are not those of process 0 after "
-            f"epoch {epoch}.",
-            "Pass all processes the same optimizer and scheduler. on_epoch is called in the first "
-            "one alone, and may change neither the net nor its optimiser: scheduler= changes a "
-            "learning rate.",
-        )
-    ranks.wait()  # none goes on where another does not

@@ -161,11 +161,6 @@ class Session:
         """The net that decides labels, is validated, and whose weights are kept."""
         return self.net if self.averaged is None else self.averaged.net
 
-    @property
-    def nets(self) -> list[nn.Module]:
-        """The net that is trained, and the one that is kept if it is another."""
-        return [*dict.fromkeys((self.net, self.kept))]
-
     def _augmented(self, x: Parts, generator: torch.Generator) -> Parts:
         names = self.config.augment
         return augmented(x, names, generator, self.augment, self.on_train.feed.names)
@@ -231,7 +226,7 @@ class Session:
 
     def train_epoch(self, epoch: int) -> float:
         """Train on every instance once; return the mean loss."""
-        check_still_alike(self.ranks, self.nets, epoch - 1)
+        check_still_alike(self.ranks, self.net, epoch - 1)
         self.generators.reseed(self.config.seed, epoch)
         self.step.begin_epoch(self.config.seed, epoch)
         self.ahead.clear()
@@ -256,7 +251,7 @@ class Session:
         finite = torch.stack([p.detach().isfinite().all() for p in self.parameters])
         if not finite.all():
             raise self._diverged(f"the weights are no longer finite after epoch {epoch}")
-        average_statistics(self.nets, self.ranks)
+        average_statistics(dict.fromkeys((self.net, self.kept)), self.ranks)
         share = torch.tensor(weights, dtype=torch.float64)
         return float(found @ share / share.sum())
 
@@ -329,7 +324,7 @@ class Session:
 
     def finish(self) -> History:
         """Leave the selected weights in the net, and no gradients."""
-        check_still_alike(self.ranks, self.nets, self.history.n_epochs)
+        check_still_alike(self.ranks, self.net, self.history.n_epochs)
         for parameter in self.net.parameters():
             parameter.grad = None  # they are in the memory of the graphs
         self.last = _copy(self.kept)
@@ -341,7 +336,7 @@ class Session:
             self.history.best_epoch, self.history.best_error = last["epoch"], last["valid_error"]
         if self.supervision.labels is not None:
             self.history.labels = self.supervision.labels.cpu().numpy()
-        for net in self.nets:  # the evaluation is of the one kept
+        for net in dict.fromkeys((self.net, self.kept)):  # the evaluation is of the one kept
             net.load_state_dict(self.selected)
         self.net.eval()
         return self.history
