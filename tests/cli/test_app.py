@@ -4,12 +4,14 @@ import os
 import signal
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
 
 import apportion
 from apportion import __main__ as front_door
+from apportion.engine.distributed import OF_TORCHRUN
 from tests.cli.wards_on_disk import run
 
 ROOT = Path(__file__).parents[2]
@@ -86,6 +88,52 @@ def test_ctrl_c_anywhere_is_no_traceback(monkeypatch):
     result = run("check", "rows.csv")
     assert result.exit_code == 130
     assert "stopped" in result.stderr
+
+
+def test_of_several_processes_one_says_that_it_was_stopped(monkeypatch):
+    from apportion.cli import source
+
+    def interrupt(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(source.Source, "read", interrupt)
+    monkeypatch.setattr("apportion.cli.app.speaks_for_all", lambda error: False)
+    result = run("check", "rows.csv")
+    assert result.exit_code == 130
+    assert not result.output
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_of_several_processes_one_shows_warnings(monkeypatch, first):
+    from apportion.cli import source
+
+    def warn(*arguments, **options):
+        warnings.warn("careful", stacklevel=1)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(source.Source, "read", warn)
+    monkeypatch.setattr("apportion.cli.app.is_first", lambda: first)
+    assert ("apportion: careful" in run("check", "rows.csv").stderr) == first
+
+
+@pytest.mark.parametrize("verb", ["predict", "check", "report", "pretrain", "export", "doctor"])
+def test_what_works_in_one_process_is_refused_under_torchrun(monkeypatch, verb):
+    for name, value in zip(OF_TORCHRUN, ("0", "2", "localhost", "1"), strict=True):
+        monkeypatch.setenv(name, value)
+    result = run(verb, *["a"] * (verb != "doctor"), *["b"] * (verb in ("predict", "export")))
+    assert result.exit_code == 1
+    told = f"apportion: {verb} works in one process, but WORLD_SIZE is 2"
+    assert result.stderr.startswith(told)
+
+
+def test_variables_of_torchrun_that_are_no_numbers_are_a_message(monkeypatch):
+    for name in OF_TORCHRUN:
+        monkeypatch.setenv(name, "many")
+    result = run("train", "rows.csv")
+    assert result.exit_code == 1
+    assert (
+        "apportion: the environment variable WORLD_SIZE is 'many', not a number." in result.stderr
+    )
 
 
 def test_ctrl_c_that_becomes_another_error_is_still_a_stop(monkeypatch):

@@ -4,7 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from apportion import LLPClassifier, Run, TrainConfig
+from apportion import ApportionError, ConfigError, LLPClassifier, Run, TrainConfig
+from apportion.cli.job import TrainJob
+from apportion.cli.source import Source
 from apportion.runs.evaluation import read_evaluations
 from apportion.runs.run import FORMAT_VERSION
 from tests.cli.wards_on_disk import (
@@ -224,3 +226,12 @@ def test_hand_edits_that_make_no_sense_are_named(trained, tmp_path, before, afte
     assert result.exit_code == 1
     assert problem in result.stderr
     assert not (tmp_path / "b").exists()
+
+
+def test_several_processes_are_told_before_images_are_read_that_one_pretrains(monkeypatch):
+    monkeypatch.setattr("apportion.training.pretrained.is_one_of_many", lambda: True)
+    source = Source("nope.csv", images="nowhere", bag="ward", proportions="wards.csv")
+    with pytest.raises(ConfigError, match="which several processes would share"):
+        TrainJob(source, train={"preset": "strong"}).prepare()
+    with pytest.raises(ApportionError, match="does not exist"):
+        TrainJob(source, train={"preset": "strong"}).prepare(begun=True)

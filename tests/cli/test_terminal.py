@@ -62,6 +62,14 @@ def test_the_first_ctrl_c_ends_the_epoch_and_the_second_ends_it_at_once(capsys):
             signal.raise_signal(signal.SIGINT)
 
 
+def test_of_several_processes_one_says_that_it_stops(capsys):
+    with interruptible(shown=False) as interruption:
+        signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            interruption.after_epoch()
+    assert capsys.readouterr().err == ""
+
+
 def test_what_is_saved_at_the_end_is_not_cut_short(capsys):
     with interruptible() as interruption:
         interruption.over = True

@@ -255,6 +255,28 @@ def test_the_default_for_tables_is_shared_killed_and_gone_on_with(tables):
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds processes in /proc")
+@pytest.mark.parametrize("of", [(0, 1), (0, 1, 1), (0, 0)])
+def test_ctrl_c_is_told_once_and_leaves_a_run_to_go_on_with(tables, of):
+    """The second Ctrl-C ends a process at once; the first one has then lost it, and is stopped."""
+    slow = ["--batch-size", "2", "--epochs", "9000"]
+    process = started(tables, 2, *TABLE, *slow, "--out", "run")
+    run = Run(tables / "run")
+    until(lambda: len(run.records()) > 1)
+    pids = ranks_of(process, 2)
+    for rank in of:
+        os.kill(pids[rank], signal.SIGINT)
+        time.sleep(0.02)  # or two signals become one
+    code, out, err = ended(process)
+    assert code != 0
+    assert not out
+    assert err.count("Stopping after this epoch or net") == 1
+    assert err.count("Stopped after") == 1
+    assert err.count("apportion train --resume run") == 1
+    assert not messages(err)
+
+
+@pytest.mark.slow
 def test_a_run_is_finished_by_another_number_of_processes(tables):
     for world, options in (
         (2, [*TABLE, "--epochs", "2", "--validation", "0.3", "--out", "run"]),

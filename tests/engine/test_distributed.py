@@ -1,12 +1,24 @@
 """Ranks: who computes which rows, and what a process alone does."""
 
+from datetime import timedelta
+from socket import socket
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apportion.engine.distributed import ALONE, OF_TORCHRUN, Ranks, is_one_of_many, together
-from apportion.errors import ConfigError
+from apportion.engine import distributed
+from apportion.engine.distributed import (
+    ALONE,
+    OF_TORCHRUN,
+    Ranks,
+    is_one_of_many,
+    lost,
+    speaks_for_all,
+    together,
+)
+from apportion.errors import ConfigError, RunError, count
 
 
 @given(st.integers(1, 60), st.integers(0, 9), st.integers(1, 9))
@@ -64,6 +76,64 @@ def test_a_process_that_torchrun_did_not_start_is_alone(monkeypatch, missing):
     assert not is_one_of_many()
     with together("cpu") as ranks:
         assert ranks is ALONE
+
+
+def test_what_the_others_wait_for_the_first_does_alone(monkeypatch):
+    for name, value in zip(OF_TORCHRUN, ("0", "2", "localhost", "1"), strict=True):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(Ranks, "told", lambda self, value, rank=0: value)
+    assert is_one_of_many()
+    assert Ranks(0, 2).by_first(is_one_of_many) is False
+    assert is_one_of_many()
+    with pytest.raises(ZeroDivisionError):
+        Ranks(0, 2).by_first(lambda: 1 / 0)
+    assert is_one_of_many()
+
+
+def of_torchrun(monkeypatch, *values):
+    for name, value in zip(OF_TORCHRUN, map(str, values), strict=True):
+        monkeypatch.setenv(name, value)
+
+
+def test_a_process_that_waits_for_others_that_do_not_come_says_so(monkeypatch, caplog):
+    monkeypatch.setattr(distributed, "TO_CONNECT", 0.1)
+    monkeypatch.setattr(distributed, "LONGEST", timedelta(seconds=1))
+    with socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    of_torchrun(monkeypatch, 0, 2, "localhost", port)
+    with pytest.raises(RunError, match="process 0 of 2 cannot reach the others"):
+        together("cpu").__enter__()
+    (message,) = caplog.messages
+    assert message.startswith("Process 0 waits for the others: there are 2, by the environment")
+
+
+def test_a_rank_that_is_none_of_the_world_is_refused(monkeypatch):
+    of_torchrun(monkeypatch, 2, 2, "localhost", 1)
+    with pytest.raises(ConfigError, match="RANK is 2, but WORLD_SIZE 2"):
+        together("cpu").__enter__()
+
+
+@pytest.mark.parametrize(("gpus", "fewer"), [(0, ""), (1, "--nproc_per_node=1 to torchrun, or ")])
+def test_more_processes_than_gpus_are_refused(monkeypatch, gpus, fewer):
+    of_torchrun(monkeypatch, 1, 2, "localhost", 1)
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
+    with pytest.raises(ConfigError) as raised:
+        together("cuda").__enter__()
+    problem, remedy = raised.value.worded(lambda option: option.flag).splitlines()
+    assert problem == f"torch sees {count(gpus, 'GPU')} on this machine, for 4 processes."
+    assert remedy.strip() == f"Pass {fewer}--device cpu."
+
+
+def test_ranks_that_cannot_ask_each_other_tell_of_their_own_errors(monkeypatch):
+    """As where another program than torchrun has started them."""
+    for rank in (0, 1):
+        of_torchrun(monkeypatch, rank, 2, "localhost", 1)
+        monkeypatch.delenv("TORCHELASTIC_USE_AGENT_STORE", raising=False)
+        assert speaks_for_all(ConfigError("the disk is full."))
+        assert speaks_for_all(lost(2)) == (rank == 0)
 
 
 def test_a_variable_of_torchrun_that_is_no_number_is_refused(monkeypatch):

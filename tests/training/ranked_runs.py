@@ -123,6 +123,22 @@ def of_net(name: str) -> Any:
     return trained(net, "pi-model")
 
 
+def of_layers(name: str) -> Any:
+    """Train a net of layers whose weights have no shape yet, or other types than numbers."""
+    torch.manual_seed(0)
+    linear = nn.LazyLinear(C) if name == "lazy" else nn.Linear(C, C)
+    net = nn.Sequential(Floats(), linear)
+    if name == "types":
+        for dtype in (torch.uint16, torch.bool, torch.float16, torch.complex64):
+            net.register_buffer(str(dtype)[6:], torch.ones(2, 0, 3).sum(1).to(dtype).t())
+    if name == "sparse":
+        net.append(nn.Embedding(2, 2, sparse=True))
+    try:
+        return trained(net)
+    except ApportionError as error:
+        return f"{type(error).__name__}: {error}"
+
+
 def of_shard(name: str) -> Any:
     """Train on rows that each process shuffles by itself."""
     method = FPL(mixup=True) if name == "mixup" else "count-likelihood" if name == "bags" else "fpl"
@@ -177,6 +193,15 @@ def of_door(name: str) -> Any:
         return [history["loss"] for history in fit_many(jobs)]
     if name in ("shared", "dates"):
         return of_table(dated=name == "dates")
+    if name == "within":
+        found = []
+
+        def probe(record: Any, net: Any) -> None:
+            jobs = [Job(mlp(), bags, config=TrainConfig(epochs=1)) for _ in range(2)]
+            several = [fit(mlp(), bags, config=TrainConfig(epochs=1)), *fit_many(jobs)]
+            found.extend(history["loss"] for history in several)
+
+        return [fit(mlp(), bags, config=TrainConfig(epochs=2), on_epoch=probe)["loss"], found]
     if name == "ended":
         leads = os.environ.get("RANK", "0") == "0"
         config = TrainConfig(epochs=9)
@@ -218,6 +243,9 @@ def of_apart(name: str) -> Any:
         given["run"] = Path(sys.argv[1], "run") if leads else None
     elif name == "net":
         net = net if leads else nn.Sequential(nn.Linear(C, C))
+    elif name == "weights":
+        rate = 0.1 if leads else 0.2
+        given["optimizer"] = lambda parameters: torch.optim.SGD(parameters, lr=rate)
     elif not leads:
         valid = valid.without_truth()
     try:
@@ -233,6 +261,7 @@ KINDS = {
     "augmented": of_augmented,
     "known": of_known,
     "net": of_net,
+    "layers": of_layers,
     "bags": of_bags,
     "shard": of_shard,
     "slow": of_slow,

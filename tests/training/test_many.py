@@ -6,7 +6,7 @@ import re
 import signal
 import threading
 from collections.abc import Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from inspect import signature
 from pathlib import Path
@@ -281,6 +281,29 @@ def test_every_job_has_a_bar(monkeypatch):
 
 
 # -------------------------------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_jobs_of_several_processes_are_not_done_at_once(monkeypatch, several):
+    """Simulated, for want of GPUs."""
+    wide: list[int] = []
+
+    class Pool(ThreadPoolExecutor):
+        def __init__(self, at_most: int, name: str) -> None:
+            wide.append(at_most)
+            super().__init__(at_most, name)
+
+    for name in ("current_stream", "synchronize"):
+        monkeypatch.setattr(torch.cuda, name, lambda *_: SimpleNamespace(synchronize=lambda: None))
+    for name, instead in (
+        ("ThreadPoolExecutor", Pool),
+        ("device_for", lambda _: torch.device("cuda")),
+        ("is_one_of_many", lambda: several),
+        ("train_one", lambda *_, **__: History()),
+    ):
+        monkeypatch.setattr(many, name, instead, raising=False)
+    fit_many([job(), job()], at_once=2)
+    assert wide == [1 if several else 2]
 
 
 @pytest.mark.parametrize("at_once", [0, -2, 11])

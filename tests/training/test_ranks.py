@@ -10,7 +10,11 @@ import numpy as np
 import pytest
 import torch
 
+from apportion.engine.distributed import Ranks
+from apportion.errors import ConfigError
 from apportion.methods.registry import METHODS
+from apportion.training.ranks import check_still_alike
+from tests.training.small_training import network
 
 SCRIPT = Path(__file__).with_name("ranked_runs.py")
 EXACT = ["known:all", "known:few", "known:decide", "known:joint"]
@@ -104,6 +108,17 @@ def test_processes_learn_what_one_learns(tmp_path, world, wide):
 
 
 @pytest.mark.slow
+def test_layers_of_any_type_are_shared_but_for_sparse_gradients(tmp_path):
+    cases = ["layers:lazy", "layers:types", "layers:sparse"]
+    (alone,) = together(tmp_path / "alone", 1, cases[:2])
+    several = together(tmp_path / "two", 2, cases)
+    told = [own.pop("layers:sparse") for own in several]
+    check_alike(alone, several, 1e-4)
+    message = "ConfigError: the gradients of 2 are sparse, which 2 processes cannot sum."
+    assert [own.partition("\n")[0] for own in told] == [message] * 2
+
+
+@pytest.mark.slow
 def test_a_table_is_read_by_one_process_unless_its_bags_cannot_be_written(tmp_path):
     cases = ["door:shared", "door:dates"]
     (alone,) = together(tmp_path / "alone", 1, cases)
@@ -117,11 +132,11 @@ def test_a_table_is_read_by_one_process_unless_its_bags_cannot_be_written(tmp_pa
 
 @pytest.mark.slow
 def test_what_one_process_alone_is_given_is_an_error_and_no_wait(tmp_path):
-    names = ["functions", "known truths", "run folder", "net"]
+    names = ["functions", "known truths", "run folder", "net", "weights"]
     first, second = together(tmp_path / "two", 2, [f"apart:{name}" for name in names])
     for name in names:
         are = "are not those" if name.endswith("s") else "is not that"
-        message = f"ConfigError: the {name} of process 1 of 2 {are} of process 0."
+        message = f"ConfigError: the {name} of process 1 of 2 {are} of process 0"
         assert second[f"apart:{name}"].startswith(message)
         assert first[f"apart:{name}"].startswith("RunError: another of the 2 processes")
     assert not (tmp_path / "two" / "run").exists()
@@ -136,7 +151,8 @@ def test_when_a_checkpoint_is_due_is_said_by_the_first_process(tmp_path):
 
 @pytest.mark.slow
 def test_every_door_trains_together_and_other_bags_are_refused(tmp_path):
-    cases = ["door:classifier", "door:many", "door:ended", "shard:bags", "door:others"]
+    cases = ["door:classifier", "door:many", "door:ended", "door:within", "shard:bags",
+             "door:others"]  # fmt: skip
     (alone,) = together(tmp_path / "alone", 1, cases)
     first, second = together(tmp_path / "two", 2, cases)
     for name in cases[:3]:
@@ -145,8 +161,60 @@ def test_every_door_trains_together_and_other_bags_are_refused(tmp_path):
     for ours, theirs in zip(alone["door:many"], first["door:many"], strict=True):
         assert ours == pytest.approx(theirs, rel=1e-4)
     assert first["door:ended"] == [2, "on_epoch"]
+    assert first["door:within"][1] == alone["door:within"][1]  # what on_epoch trains by itself
+    assert second["door:within"] == [first["door:within"][0], []]
+    assert len(second["door:within"][0]) == 2
     message = "shuffle is 'shard', but the method learns from whole bags, "
     assert all(own["shard:bags"].startswith(f"ConfigError: {message}") for own in (first, second))
     message = "the training bags of process 1 of 2 are not those of process 0."
     assert second["door:others"].startswith(f"ConfigError: {message}")
     assert first["door:others"].startswith("RunError: another of the 2 processes")
+
+
+# ------------------------------------------------------------------ checks, in a single process
+
+
+def told_by(net):
+    """Return the second of two ranks, of which the first has a net."""
+    told = []
+
+    class First(Ranks):
+        def told(self, value, rank=0):
+            told.append(value)
+            return value
+
+        def wait(self):
+            return
+
+    check_still_alike(First(0, 2), net, 1)
+
+    class Second(First):
+        def told(self, value, rank=0):
+            return told[0]
+
+    return Second(1, 2)
+
+
+@pytest.mark.parametrize("change", ["weight", "frozen"])
+def test_weights_that_one_process_alone_has_changed_are_an_error(change):
+    net = network()
+    ranks = told_by(net)
+    check_still_alike(ranks, net, 3)
+    weight = next(net.parameters())
+    with torch.no_grad():
+        weight *= 1 + 1e-7  # as machines may round otherwise
+        check_still_alike(ranks, net, 3)
+        weight *= 1.01 if change == "weight" else 1
+    weight.requires_grad_(change == "weight")
+    what = "weights" if change == "weight" else "weights to train"
+    message = f"the {what} of process 1 of 2 are not those of process 0 after epoch 3"
+    with pytest.raises(ConfigError, match=message) as raised:
+        check_still_alike(ranks, net, 3)
+    assert "scheduler=" in str(raised.value)
+
+
+def test_weights_that_are_not_finite_are_no_difference_of_processes():
+    net = network()
+    with torch.no_grad():
+        next(net.parameters()).fill_(torch.nan)
+    check_still_alike(told_by(net), net, 1)

@@ -35,11 +35,12 @@ from apportion.plan.methods import AUTO
 from apportion.plan.threads import threads_for
 from apportion.runs.evaluation import Evaluation
 from apportion.runs.run import Run
-from apportion.training.checks import check_alike, check_sets, warn_of_bags
+from apportion.training.checks import check_sets, warn_of_bags
 from apportion.training.effects import with_effects
 from apportion.training.evaluate import evaluate
 from apportion.training.history import History
 from apportion.training.progress import Stopwatch, brief, progress_bars, readable
+from apportion.training.ranks import check_alike
 
 __all__ = ["Learned", "train_table"]
 

@@ -3,6 +3,7 @@
 Every verb has its imports inside, so that `--help` is quick.
 """
 
+import os
 import sys
 import warnings
 from collections.abc import Iterator
@@ -24,7 +25,7 @@ from apportion.cli.report import report
 from apportion.cli.reproduce import reproduce
 from apportion.cli.terminal import INTERRUPTED, interruptions_noted
 from apportion.cli.train import train
-from apportion.engine.distributed import speaks_for_all
+from apportion.engine.distributed import is_first, is_one_of_many, speaks_for_all
 
 MISTAKE = 70  # the exit code of an error in apportion itself
 
@@ -45,13 +46,15 @@ class Verbs(TyperGroup):
         try:
             with _plain_warnings(), interruptions_noted(interruptions), _refused_once():
                 return super().invoke(context)
-        except KeyboardInterrupt:
-            typer.echo("\napportion: stopped.", err=True)
+        except KeyboardInterrupt as stop:
+            if speaks_for_all(stop):
+                typer.echo("\napportion: stopped.", err=True)
             raise typer.Exit(INTERRUPTED) from None
         except Exception as error:
             if interruptions and not isinstance(error, ApportionError | typer.Exit):
                 # Compiled code may turn Ctrl-C into another error.
-                typer.echo("\napportion: stopped.", err=True)
+                if speaks_for_all(error):
+                    typer.echo("\napportion: stopped.", err=True)
                 raise typer.Exit(INTERRUPTED) from None
             of_the_parser = hasattr(error, "exit_code") or isinstance(error, typer.Abort)
             # The parser also handles a pipe that is closed, for example by head.
@@ -86,10 +89,14 @@ def _refused_once() -> Iterator[None]:
 
 @contextmanager
 def _plain_warnings() -> Iterator[None]:
-    """Show the message of warnings, without the line of code that they come from."""
+    """Show the message of warnings, without the line of code that they come from.
+
+    Of several processes the first alone shows them.
+    """
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
-        typer.echo(f"apportion: {message}", err=True)
+        if is_first():
+            typer.echo(f"apportion: {message}", err=True)
 
     with warnings.catch_warnings():
         warnings.simplefilter("default", UserWarning)
@@ -128,15 +135,25 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def options(
-    debug: Annotated[
+    context: typer.Context,
+    debug: Annotated[  # noqa: ARG001 (`Verbs.invoke` reads it)
         bool, typer.Option("--debug", help="Show where in the code an error arose.")
     ] = False,
-    version: Annotated[
+    version: Annotated[  # noqa: ARG001 (it shows itself)
         bool,
         typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
     """Take the options that come before a verb."""
+    verb = context.invoked_subcommand
+    if verb not in (None, "train") and is_one_of_many():
+        from apportion.errors import ConfigError
+
+        raise ConfigError(
+            f"{verb} works in one process, but WORLD_SIZE is {os.environ['WORLD_SIZE']}, as where "
+            "torchrun has started several.",
+            "Start it without torchrun, or remove that variable.",
+        )
 
 
 for verb in (demo, bag, check, pretrain, train, predict, report, export, reproduce, doctor):

@@ -188,6 +188,7 @@ class TrainJob:
         from apportion.training.fit import fit
         from apportion.training.job import Job
         from apportion.training.pretrained import (
+            check_is_alone,
             load_as_planned,
             net_as_before,
             pretrain_as_planned,
@@ -198,7 +199,7 @@ class TrainJob:
         options = dict(self.model)
         validation, net = options.pop("validation", None), options.pop("net", None)
         pretrain, pretrained = options.pop("pretrain", None), options.pop("pretrained", None)
-        self._check_pretraining(pretrain, pretrained)
+        pretrains = self._check_pretraining(pretrain, pretrained)
         before: dict[str, str] = {}
         if pretrained is not None and not begun:
             said, theirs = {"net": net, **options}, net_as_before(pretrained)
@@ -211,6 +212,8 @@ class TrainJob:
             net, options = before.get("net", net), {**before, **options}
             options.pop("net", None)
         self._check_options(net, options)
+        if pretrains and not begun:
+            check_is_alone()
         sets, source, held_out = self._read(columns, validation)
         about: dict[str, Any] = {"net": net, "method": chosen, "unit": method.unit}
         about |= {"options": self.train, "net_options": options}
@@ -291,8 +294,9 @@ class TrainJob:
     ) -> dict[str, dict[str, Any]]:
         return {"data": source.resolved().to_dict(), "model": dict(model), "plan": plan.reasons()}
 
-    def _check_pretraining(self, pretrain: Any, pretrained: Any) -> None:
-        from apportion.plan.images import check_pretrain
+    def _check_pretraining(self, pretrain: Any, pretrained: Any) -> bool:
+        """Check what says whether the net is pre-trained, and tell whether it will be."""
+        from apportion.plan.images import Pretraining, planned_pretraining
 
         if not (pretrain is None or isinstance(pretrain, bool)):
             raise must_be("pretrain in [model]", "true or false", pretrain)
@@ -304,8 +308,9 @@ class TrainJob:
                 f"pretrained is {pretrained!r}, what was pre-trained, but pretrain {other}.",
                 "Leave out one of the two.",
             )
-        asked = pretrain if pretrained is None else pretrained
-        check_pretrain(asked, self.source.kind)
+        asked, preset = pretrain if pretrained is None else pretrained, self.train.get("preset")
+        planned = planned_pretraining(self.source.kind, 1, preset, asked)
+        return isinstance(planned.value, Pretraining)
 
     def _check_options(self, net: str | None, options: Mapping[str, Any]) -> None:
         """Check what `fit` would check only after all data are read."""

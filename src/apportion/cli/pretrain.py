@@ -23,7 +23,6 @@ from apportion.cli.options import (
 from apportion.cli.source import Source
 from apportion.cli.terminal import INTERRUPTED, interruptible, log_shown
 from apportion.config import TrainConfig
-from apportion.engine.distributed import is_one_of_many
 from apportion.errors import ConfigError, DataError, RunError, count, listing
 from apportion.runs.run import WITHOUT_LABELS, Run
 
@@ -120,11 +119,6 @@ def pretrain(
     labels, is to be said with its results. apportion train --preset strong
     pre-trains by itself, on the images of the training bags alone.
     """
-    if is_one_of_many():
-        raise ConfigError(
-            "pre-training compares all rows of a step, which several processes would share.",
-            "Start it without torchrun.",
-        )
     run: Run | None
     given = {n: value for n, value in options.items() if value is not None and value is not False}
     if resume is not None:

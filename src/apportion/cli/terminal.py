@@ -109,9 +109,10 @@ def log_kept() -> Iterator[Kept]:
 class Interruption:
     """Ctrl-C: the first ends training after the epoch, when it can be left; the second at once."""
 
-    def __init__(self, otherwise: Callable[..., Any]) -> None:
+    def __init__(self, otherwise: Callable[..., Any], *, shown: bool = True) -> None:
         self.asked = self.over = False
         self.otherwise = otherwise  # what handles it at once
+        self.shown = shown
 
     def ask(self, number: int, frame: FrameType | None) -> None:
         """Handle Ctrl-C."""
@@ -120,7 +121,8 @@ class Interruption:
         if self.asked:
             self.otherwise(number, frame)
         self.asked = True
-        typer.echo("\nStopping after this epoch or net; Ctrl-C again stops at once.", err=True)
+        if self.shown:
+            typer.echo("\nStopping after this epoch or net; Ctrl-C again stops at once.", err=True)
 
     def after_epoch(self) -> None:
         """End the training, if that was asked for."""
@@ -129,10 +131,11 @@ class Interruption:
 
 
 @contextmanager
-def interruptible() -> Iterator[Interruption]:
-    """Handle Ctrl-C until the end of the block."""
+def interruptible(*, shown: bool = True) -> Iterator[Interruption]:
+    """Handle Ctrl-C until the end of the block, and say so unless another process does."""
     before = signal.getsignal(signal.SIGINT)
-    interruption = Interruption(before if callable(before) else signal.default_int_handler)
+    otherwise = before if callable(before) else signal.default_int_handler
+    interruption = Interruption(otherwise, shown=shown)
     signal.signal(signal.SIGINT, interruption.ask)
     try:
         yield interruption

@@ -26,7 +26,7 @@ from apportion.cli.options import (
 from apportion.cli.source import Source
 from apportion.cli.terminal import INTERRUPTED, interruptible, log_shown
 from apportion.config import TrainConfig
-from apportion.engine.distributed import Ranks, lost, together
+from apportion.engine.distributed import Ranks, is_of_another, lost, speaks_for_all, together
 from apportion.errors import ConfigError, RunError, count
 from apportion.runs.run import Run, planned
 
@@ -172,7 +172,7 @@ def _train_here(
 
 @contextmanager
 def _ended_by_torchrun(ranks: Ranks) -> Iterator[None]:
-    """Take the end by torchrun for what it is: another process has ended before.
+    """Take the end by torchrun for what it is: another process has ended, or torchrun itself.
 
     From then on, and after an error, a process has the time to say so.
     """
@@ -254,7 +254,7 @@ def _train(
         stack.enter_context(log_shown() if ranks.leads else nullcontext())
         begun = before is not None and before.checkpoint.exists()
         found = job.prepare(None if before is None else _columns_of(before), begun=begun)
-        interruption = stack.enter_context(interruptible())
+        interruption = stack.enter_context(interruptible(shown=ranks.leads))
         run = before
         if run is None and ranks.leads:
             run = stack.enter_context(new_run(out, force=force))
@@ -281,8 +281,11 @@ def _train(
             announce(_intent(run, found), None)
         try:
             history = found.train(run, on_epoch, on_first)
-        except KeyboardInterrupt:
-            if ranks.leads:
+        except (KeyboardInterrupt, RunError) as stop:
+            # Where Ctrl-C has ended another process at once, this one has lost it.
+            if isinstance(stop, RunError) and not (interruption.asked and is_of_another(stop)):
+                raise
+            if ranks.leads and speaks_for_all(stop):
                 begun = before is not None or run.has_begun()
                 typer.echo(stopped(run, "train", begun=begun), err=True)
             raise typer.Exit(INTERRUPTED) from None

@@ -17,11 +17,13 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import timedelta
+from threading import Timer
 from typing import TYPE_CHECKING, Any
 
-from apportion.errors import ConfigError, RunError, count
+from apportion.errors import ConfigError, Option, RunError, count
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,17 +33,23 @@ __all__ = [
     "Ranks",
     "connected",
     "is_first",
+    "is_of_another",
     "is_one_of_many",
+    "lost",
     "speaks_for_all",
     "together",
 ]
 
+log = logging.getLogger("apportion")
+
 OF_TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 LONGEST = timedelta(minutes=30)  # that ranks wait for one that is alive, but says nothing
 FOR_LONG = timedelta(days=7)  # the same, while one reads all data
+TO_CONNECT = 60.0  # seconds after which it is said that others have not come yet
 TO_SPEAK = 3.0  # seconds that the rank in which an error arose has to say so
 BUCKET = 2**25  # numbers that are summed at a time
 GO_ON, STOP = "go on", "stop"
+APART = ContextVar("apart", default=False)  # whether the first does what the others wait for
 OF_ANOTHER = "The reason lies in another process."  # a note of the error of a rank that lost one
 
 
@@ -158,26 +166,32 @@ class Ranks:
         """Replace tensors by those of one rank, in place."""
         if not self.are_several:
             return
+        import torch
+
         for tensor in tensors:
-            sent = tensor.detach().to(self.device).contiguous()
-            self._said("broadcast", sent, src=rank)
-            tensor.detach().copy_(sent)
+            sent = tensor.detach().to(self.device).reshape(-1)
+            # As bytes: not all types that tensors have can be sent.
+            self._said("broadcast", sent.view(torch.uint8), src=rank)
+            tensor.detach().copy_(sent.view_as(tensor))
 
     def by_first(self, decide: Callable[[], Any]) -> Any:
         """Return, on all ranks, what a function returns that the first alone calls: plain values.
 
         If it raises KeyboardInterrupt, all do. After any other error it says no more, and the
-        others raise that of `lost`.
+        others raise that of `lost`. What the function itself trains, it trains alone.
         """
         if not self.are_several:
             return decide()
         answer: Any = None
         if self.leads:
+            before = APART.set(True)
             try:
                 answer = decide()
             except KeyboardInterrupt:
                 self.told([STOP])
                 raise
+            finally:
+                APART.reset(before)
         said, *answers = self.told([GO_ON, answer])
         if said == STOP:
             raise KeyboardInterrupt
@@ -235,8 +249,9 @@ def lost(world: int) -> RunError:
     """Return the error of a rank that has lost another one."""
     error = RunError(
         f"another of the {world} processes that train together has ended.",
-        "Its own message says why, if it could write one. Run again: a training with a run folder "
-        "goes on from its last checkpoint, with any number of processes.",
+        "Its own message says why, if it could write one; there is none if torchrun itself was "
+        "told to end, as by a scheduler. Run again: a training with a run folder goes on from its "
+        "last checkpoint, with any number of processes.",
     )
     error.add_note(OF_ANOTHER)
     return error
@@ -249,7 +264,8 @@ def is_of_another(error: BaseException) -> bool:
 
 def is_one_of_many() -> bool:
     """Tell whether torchrun, or what sets the same variables, has started several processes."""
-    return all(name in os.environ for name in OF_TORCHRUN) and _number("WORLD_SIZE") > 1
+    several = all(name in os.environ for name in OF_TORCHRUN) and _number("WORLD_SIZE") > 1
+    return several and not APART.get()
 
 
 def is_first() -> bool:
@@ -296,17 +312,16 @@ def together(device: str = "auto") -> Iterator[Ranks]:
         return
     ranks = Ranks(_number("RANK"), _number("WORLD_SIZE"), "cuda" if on_gpu else "cpu")
     _connect(ranks)
-    logger = logging.getLogger("apportion")
-    level = logger.level
+    level = log.level
     try:
         if ranks.leads:
-            logger.info("%d processes train together.", ranks.world)
+            log.info("%d processes train together.", ranks.world)
         else:
-            logger.setLevel(logging.CRITICAL)
+            log.setLevel(logging.CRITICAL)
         yield ranks
         ranks.wait()  # until the first one has written all files
     finally:
-        logger.setLevel(level)
+        log.setLevel(level)
         dist.destroy_process_group()
 
 
@@ -316,6 +331,15 @@ def _connect(ranks: Ranks) -> None:
     from torch.distributed.distributed_c10d import PrefixStore
     from torch.distributed.rendezvous import rendezvous
 
+    if ranks.rank >= ranks.world:
+        raise ConfigError(
+            f"the environment variable RANK is {ranks.rank}, but WORLD_SIZE {ranks.world}.",
+            "Ranks are counted from 0. Start with torchrun, which sets both, or remove them.",
+        )
+    waits = Timer(TO_CONNECT, _say_waiting, [ranks])
+    waits.daemon = True
+    if ranks.rank == ranks.first_here:
+        waits.start()
     try:
         store, _, _ = next(rendezvous("env://", timeout=LONGEST))
         # What an earlier connection has left in the store must not be taken for this one's.
@@ -332,8 +356,20 @@ def _connect(ranks: Ranks) -> None:
         raise RunError(
             f"process {ranks.rank} of {ranks.world} cannot reach the others: {problem}.",
             "Check the address and the port that torchrun was given, and that the machines may "
-            "open connections to each other. On one machine: torchrun --standalone.",
+            "open connections to each other. On one machine: torchrun --standalone. In a script "
+            "all processes must call the same trainings in the same order.",
         ) from error
+    finally:
+        waits.cancel()
+
+
+def _say_waiting(ranks: Ranks) -> None:
+    log.warning(
+        "Process %d waits for the others: there are %d, by the environment variable WORLD_SIZE. "
+        "Start them, or remove it where there is but one.",
+        ranks.rank,
+        ranks.world,
+    )
 
 
 def _take_own_gpu(device: str) -> None:
@@ -347,9 +383,12 @@ def _take_own_gpu(device: str) -> None:
             "Pass 'cuda' or 'auto': each process then takes one of its own.",
         )
     if own >= of_machine:
+        several = max(_number("LOCAL_WORLD_SIZE"), own + 1)
+        fewer = f"--nproc_per_node={of_machine} to torchrun, or " if of_machine else ""
         raise ConfigError(
-            f"this machine has {count(of_machine, 'GPU')}, but {own + 1} or more processes.",
-            f"Pass --nproc_per_node={max(of_machine, 1)} to torchrun, or the device 'cpu'.",
+            f"torch sees {count(of_machine, 'GPU')} on this machine, for "
+            f"{count(several, 'process')}.",
+            (f"Pass {fewer}", Option("device", "'cpu'", "cpu"), "."),
         )
     torch.cuda.set_device(own)
 
@@ -367,12 +406,16 @@ def _number(name: str) -> int:
 def speaks_for_all(error: BaseException) -> bool:
     """Tell whether this rank is to tell of an error: the first in which one arose, and no other.
 
-    A rank that has lost another leaves it a moment to say why.
+    A rank that has lost another leaves it a moment to say why. Ranks that torchrun has not started
+    cannot ask each other: each tells of its own errors.
     """
-    if not is_one_of_many():
+    try:
+        if not is_one_of_many():
+            return True
+    except ConfigError:  # of a variable that torchrun would have set otherwise
         return True
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":  # the store is a rank's own
-        return _number("RANK") == 0
+        return _number("RANK") == 0 or not is_of_another(error)
     from torch.distributed.rendezvous import rendezvous
 
     key = "apportion/error"

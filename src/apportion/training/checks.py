@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from os import PathLike
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,12 +20,9 @@ from apportion.config import TrainConfig
 from apportion.data.constants import check_constants
 from apportion.engine.batches import Instances
 from apportion.engine.copies import Parts, as_networks_take
-from apportion.engine.distributed import Ranks
 from apportion.engine.feed import readable_part
-from apportion.errors import BagError, ConfigError, DataError, Option, count
+from apportion.errors import BagError, ConfigError, DataError, count
 from apportion.plan.kinds import kind_of_instances
-from apportion.runs.run import Run
-from apportion.training.checkpoint import fingerprint
 
 log = logging.getLogger("apportion")
 
@@ -164,51 +160,6 @@ def check_input(
             f"{type(net).__name__} has no parameters to train.",
             "Set requires_grad of some to True.",
         )
-
-
-def check_shared(ranks: Ranks, method: Any, config: TrainConfig, *, classifies: bool) -> None:
-    """Check that several ranks can train by a method together."""
-    if not classifies:
-        raise ConfigError(
-            f"pre-training compares all rows of a step, which {ranks.world} processes share.",
-            "Pre-train in one process, with a run folder, and load that: load_pretrained.",
-        )
-    if config.shuffle == "shard" and method.unit == "bags":
-        raise ConfigError(
-            "shuffle is 'shard', but the method learns from whole bags, whose means all processes "
-            "sum.",
-            ("Leave out ", Option("shuffle", "'shard'", "shard"), ", or take a method of labels."),
-        )
-
-
-def check_alike(
-    ranks: Ranks,
-    sets: Iterable[Bags | None],
-    run: str | PathLike[str] | Run | None,
-    about: Mapping[str, Any],
-) -> None:
-    """Check that several ranks train the same, on the same sets of bags, with the same run folder.
-
-    Raises
-    ------
-    ConfigError
-        On the ranks whose bags, or what else is said of the training, are not those of the first.
-    """
-    sets = list(sets)
-    names = ("training bags", "validation bags", "test bags")
-    own = {name: fingerprint(bags) for name, bags in zip(names, sets, strict=True)}
-    own |= {name: repr(value) for name, value in about.items()}
-    own["run folder"] = repr(None if run is None else str(getattr(run, "folder", run)))
-    own["known truths"] = repr([bags is not None and bags.truth is not None for bags in sets])
-    for name, theirs in ranks.told(own).items():
-        if own[name] != theirs:
-            are = "are not those" if name.endswith("s") else "is not that"
-            raise ConfigError(
-                f"the {name} of process {ranks.rank} of {ranks.world} {are} of process 0.",
-                "All processes must read the same data in the same order, draw with the same "
-                "seeds, and pass the same arguments, also those that only the first one uses.",
-            )
-    ranks.wait()  # none begins where another does not
 
 
 def _remedy(x: Sequence[Tensor], net: nn.Module, error: Exception) -> str:

@@ -34,11 +34,12 @@ from apportion.nets.augment import Augment
 from apportion.plan.threads import threads_of_steps
 from apportion.runs.run import Run
 from apportion.training.archive import Archive
-from apportion.training.checks import check_alike, is_end
+from apportion.training.checks import is_end
 from apportion.training.history import History
 from apportion.training.job import Job, OnEpoch
 from apportion.training.optimizer import MakeOptimizer, MakeScheduler
 from apportion.training.progress import Stopwatch, brief, progress_bars, readable
+from apportion.training.ranks import check_alike
 from apportion.training.session import Session
 
 __all__ = ["fit", "train_one"]

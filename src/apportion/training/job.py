@@ -8,6 +8,7 @@ from os import PathLike
 from typing import Any
 
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from apportion.bags.bags import Bags
 from apportion.config import TrainConfig
@@ -58,6 +59,9 @@ class Job:
         return {
             "method": describe(method_named(self.method)),
             "configuration": self.config,
-            "net": [(name, w.shape, w.dtype, w.requires_grad) for name, w in weights.items()],
+            "net": [
+                (name, None if is_lazy(w) else w.shape, w.dtype, w.requires_grad)
+                for name, w in weights.items()
+            ],
             "functions": [name for name in functions if getattr(self, name) is not None],
         }

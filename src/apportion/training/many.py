@@ -11,6 +11,7 @@ import threading
 import traceback
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import replace
 from os import PathLike
 from typing import Any
@@ -20,7 +21,7 @@ from torch import nn
 
 from apportion.engine.batches import Shelf
 from apportion.engine.device import MOST_RUNS, device_for, own_threads
-from apportion.engine.distributed import is_first, together
+from apportion.engine.distributed import is_first, is_one_of_many, together
 from apportion.errors import ConfigError, must_be
 from apportion.runs.run import Run
 from apportion.training.fit import train_one
@@ -37,7 +38,7 @@ def fit_many(
     """Train several nets that have nothing to do with each other.
 
     Each job returns what `fit` returns alone, up to the order in which a GPU adds. Jobs on the CPU,
-    which one training can fill, are done one after the other.
+    which one training can fill, and of several processes are done one after the other.
 
     Parameters
     ----------
@@ -79,6 +80,8 @@ def fit_many(
     on_gpu = {device for device in devices if device.type == "cuda"}
     for device in on_gpu:  # jobs, in threads of their own, do not see the caller's stream
         torch.cuda.current_stream(device).synchronize()
+    # Threads of several processes would talk over one connection, each in an order of its own.
+    width = at_once if on_gpu and not is_one_of_many() else 1
     stop = threading.Event()
 
     def work(number: int) -> History:
@@ -106,10 +109,10 @@ def fit_many(
     with (
         own_threads(None),  # jobs that overlap cannot restore what they found
         progress_bars(epochs, progress if is_first() else False) as shows,
-        ThreadPoolExecutor(at_once if on_gpu else 1, "apportion-job") as pool,
+        ThreadPoolExecutor(width, "apportion-job") as pool,
     ):
         try:
-            done = [pool.submit(work, number) for number in range(len(jobs))]
+            done = [pool.submit(copy_context().run, work, number) for number in range(len(jobs))]
             errors = [future.exception() for future in done]
         except KeyboardInterrupt:
             stop.set()  # each job ends after its epoch

@@ -46,8 +46,9 @@ from apportion.training.pretrain import (
 )
 from apportion.training.session import Session
 
-__all__ = ["PretrainPlan", "check_same_pretraining", "file_of", "load_as_planned",
-           "net_as_before", "plan_alone", "pretrain_as_planned", "warn_of_time"]  # fmt: skip
+__all__ = ["PretrainPlan", "check_is_alone", "check_same_pretraining", "file_of",
+           "load_as_planned", "net_as_before", "plan_alone", "pretrain_as_planned",
+           "warn_of_time"]  # fmt: skip
 
 log = logging.getLogger("apportion")
 
@@ -130,12 +131,7 @@ def pretrain_as_planned(
     run = Run(job.run) if isinstance(job.run, str | PathLike) else job.run
     if run is not None and run.checkpoint.exists():  # which has the weights
         return
-    if is_one_of_many():
-        raise ConfigError(
-            "pre-training compares all rows of a step, which several processes would share.",
-            "Pre-train in one process first, by apportion pretrain, and pass its folder: "
-            "LLPClassifier(pretrain='runs/pre'), or apportion train --pretrained runs/pre.",
-        )
+    check_is_alone()
     # What training would refuse is told before all this, and not after it; features of the net
     # itself will be others then.
     of_caller = callable(getattr(method_named(job.method), "first", None))
@@ -162,6 +158,16 @@ def pretrain_as_planned(
             begin(run, asdict(config), describe(method_named(job.method)), resolved, {})
         options: dict[str, Any] = {"on_epoch": on_epoch, "progress": progress}
         pretrain(job.net, job.train, config=settings, run=inside, **options)
+
+
+def check_is_alone() -> None:
+    """Check that this is the only process, as where a net is pre-trained."""
+    if is_one_of_many():
+        raise ConfigError(
+            "pre-training compares all rows of a step, which several processes would share.",
+            "Pre-train in one process first, by apportion pretrain, and pass its folder: "
+            "LLPClassifier(pretrain='runs/pre'), or apportion train --pretrained runs/pre.",
+        )
 
 
 def warn_of_time(plan: Pretraining, config: TrainConfig) -> None:

@@ -31,7 +31,6 @@ from apportion.runs.evaluation import Evaluation
 from apportion.training.checks import (
     check_batch,
     check_input,
-    check_shared,
     warn_of_bags,
 )
 from apportion.training.effects import with_effects
@@ -40,6 +39,7 @@ from apportion.training.features import with_first_labels
 from apportion.training.history import BY_CALLER, BY_EPOCHS, BY_PATIENCE, History
 from apportion.training.job import Job
 from apportion.training.optimizer import Optimization
+from apportion.training.ranks import check_shared, check_still_alike
 from apportion.training.steps import count_steps
 
 log = logging.getLogger("apportion")
@@ -70,7 +70,7 @@ class Session:
         self.classifies = getattr(self.method, "classifies", True)  # or is it pre-training
         check_input(self.net, config, self.train, self.valid, self.test)
         if ranks.are_several:
-            check_shared(ranks, self.method, config, classifies=self.classifies)
+            check_shared(ranks, self.net, self.method, config, classifies=self.classifies)
         self.precision = precision_for(config.precision, self.device)
         self.history = History()
         self.selected: Weights = {}  # of the selected epoch
@@ -130,7 +130,6 @@ class Session:
         memory = self.config.device_memory_gib
         limit = None if memory is None else int(memory * 2**30)
         move_to(self.device, self.net)
-        self.ranks.as_of(0, [*self.net.parameters(), *self.net.buffers()])
         self.on_train, *others = place(
             (self.train, self.valid, self.test),
             self.device,
@@ -152,6 +151,8 @@ class Session:
             for name, instances, _, _ in self.held_out:
                 check_batch(HELD_OUT[name], self.net, instances)
             self.ending = ending.pop_all()
+        # Only now, as lazy layers have no weights before their first batch.
+        self.ranks.as_of(0, [*self.net.parameters(), *self.net.buffers()])
         if self.device.type == "cuda":  # other runs, on other streams, may share these data
             torch.cuda.current_stream(self.device).synchronize()
 
@@ -225,6 +226,7 @@ class Session:
 
     def train_epoch(self, epoch: int) -> float:
         """Train on every instance once; return the mean loss."""
+        check_still_alike(self.ranks, self.net, epoch - 1)
         self.generators.reseed(self.config.seed, epoch)
         self.step.begin_epoch(self.config.seed, epoch)
         self.ahead.clear()
@@ -322,6 +324,7 @@ class Session:
 
     def finish(self) -> History:
         """Leave the selected weights in the net, and no gradients."""
+        check_still_alike(self.ranks, self.net, self.history.n_epochs)
         for parameter in self.net.parameters():
             parameter.grad = None  # they are in the memory of the graphs
         self.last = _copy(self.kept)
