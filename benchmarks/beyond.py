@@ -7,10 +7,11 @@
 The paper's bags of CIFAR-10 and SVHN (`--data` has the official files). One pre-training per
 dataset, on the images of the training bags of all sizes together, which no cell's seed changes; it
 is kept in a run folder, and continued there. A cell is a variant, a size of bags and a seed, such
-as ``strong:1024:0``; the variants are those of `VARIANTS`, and "frozen", a linear layer on the
-features of the pre-trained net alone. Epochs are selected by the proportions of validation bags,
-and no label takes part in training or selection, but for "true-labels", which learns every training
-image's own: the limit. Each cell adds a line to benchmarks/beyond.jsonl, and
+as ``strong:1024:0``; the variants are those of `VARIANTS` (of which "slow" ones have the paper's
+learning rate, and "warm" ones begin with the layer of "frozen" as well), and "frozen", a linear
+layer on the features of the pre-trained net alone. Epochs are selected by the proportions of
+validation bags, and no label takes part in training or selection, but for "true-labels", which
+learns every training image's own: the limit. Each cell adds a line to benchmarks/beyond.jsonl, and
 is not repeated. `--render` makes the tables and the figure of docs/images.md from the lines alone.
 """
 
@@ -56,6 +57,8 @@ VARIANTS = {
     "count-likelihood": METHODS["count-likelihood"],
     "proportion-loss-slow": METHODS["proportion-loss"],
     "count-likelihood-slow": METHODS["count-likelihood"],
+    "proportion-loss-warm": METHODS["proportion-loss"],
+    "count-likelihood-warm": METHODS["count-likelihood"],
     "no-pretraining": STRONG,
     "random-first-labels": replace(STRONG, first="random", first_weight=None),
     "no-mixup": replace(STRONG, mixup=False),
@@ -145,12 +148,23 @@ def frozen(problem: Problem, folder: Path, size: int) -> dict:
             "seconds": round(seconds, 1)}  # fmt: skip
 
 
+def begin_warm(net: Any, train: Bags, device: str) -> None:
+    """Begin with the linear layer that is learned on the frozen features, as first labels do."""
+    net.network.fc, own = nn.Identity(), net.network.fc
+    learned: Any = fit_frozen(net, train, device=device).net[-1]
+    own.load_state_dict(learned.state_dict())
+    net.network.fc = own
+    net.cpu()
+
+
 def job(problem, folder, variant, size, seed, config, done, clock):
     """Return the training of a cell, which records itself."""
     train, valid = problem.bags(size)
     net = problem.net(seed)
     if variant != "no-pretraining":
         load_pretrained(net, folder)
+    if variant.endswith("-warm"):
+        begin_warm(net, train, config.device)
     if variant == "true-labels":  # bags of one image each: their labels are what is known of them
         rows = np.unique(train.index)
         truth = problem.data.truth[rows]
@@ -280,7 +294,7 @@ def main() -> None:
             record(frozen(problem, folder, size), {})
             continue
         whole_bags = VARIANTS[variant].unit == "bags"
-        slow = {"learning_rate": SLOW} if variant.endswith("-slow") else {}
+        slow = {"learning_rate": SLOW} if variant.endswith(("-slow", "-warm")) else {}
         config = TrainConfig.preset(
             "strong",
             epochs=epochs,

@@ -34,6 +34,7 @@ def check_equal(cases, several):
         assert without_seconds(first[case]) == without_seconds(alone), case
 
 
+@pytest.mark.slow
 def test_three_processes_learn_and_keep_what_one_does(tmp_path):
     """10 nets are not a multiple of 3, and a linear model is a single one."""
     cases = ["table:alike", "table:differing", "table:alike/ridge"]

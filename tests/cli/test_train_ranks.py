@@ -176,7 +176,8 @@ def test_processes_map_the_same_files_which_have_no_name_any_more(parquet):
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds processes in /proc")
-@pytest.mark.parametrize("rank", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 1])
 def test_nothing_is_left_if_a_process_is_killed_while_the_first_reads(parquet, rank):
     process = started(parquet, 2, *OF_PARQUET, "--epochs", "1000", "--out", "run")
     ranks = until(lambda: ranks_of(process, 2))

@@ -74,7 +74,7 @@ def test_the_checker_computes_the_gap_exactly(drawn):
 
 
 @given(st.one_of(SMALL, SMALL, MEDIUM, LARGE), TYPES, STARTS)
-@settings(max_examples=4000, deadline=None)
+@settings(max_examples=2000, deadline=None)
 def test_labels_are_optimal_from_any_start(drawn, dtype, start):
     cost, counts = instance(*drawn)
     cost = cost.astype(dtype)

@@ -204,6 +204,7 @@ assert len(found) == 16 and all(labels == found[0] for labels in found)
         run_python(script)
 
 
+@pytest.mark.slow
 def test_a_damaged_cache_is_compiled_again(tmp_path):
     in_a_fresh_cache(tmp_path, "large()")
     damage = """

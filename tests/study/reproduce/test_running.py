@@ -132,6 +132,7 @@ def without_times(line):
     return {name: line[name] for name in line if name not in ("seconds", "share")}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="there is no kill -9")
 def test_a_cell_that_was_killed_goes_on_from_its_checkpoint(tmp_path, monkeypatch, request):
     """It dies at the end of its fourth epoch, after the checkpoint of the third."""
