@@ -1,12 +1,18 @@
 """What `apportion train` is told, by flags and by TOML, and what becomes of it."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
 
-from apportion import ApportionError, ConfigError, LLPClassifier, Run, TrainConfig
-from apportion.cli.job import TrainJob
+from apportion import METHODS, ApportionError, ConfigError, LLPClassifier, Run, TrainConfig
+from apportion.auto.members import TABLE_METHODS
+from apportion.cli.job import Learning, TrainJob
 from apportion.cli.source import Source
+from apportion.config import help_texts
+from apportion.estimator.learning import method_for
+from apportion.nets.build import NETS
 from apportion.runs.evaluation import read_evaluations
 from apportion.runs.run import FORMAT_VERSION
 from tests.cli.wards_on_disk import (
@@ -235,3 +241,29 @@ def test_several_processes_are_told_before_images_are_read_that_one_pretrains(mo
         TrainJob(source, train={"preset": "strong"}).prepare()
     with pytest.raises(ApportionError, match="does not exist"):
         TrainJob(source, train={"preset": "strong"}).prepare(begun=True)
+
+
+@pytest.mark.parametrize(
+    ("train", "method", "name"),
+    [
+        ({"preset": "strong"}, {"eta": 2.0}, "strong"),
+        ({"preset": "paper"}, {"eta": 2.0}, "fpl"),
+        ({}, {"eta": 2.0}, "fpl"),
+        ({}, {}, "fpl"),
+    ],
+)
+def test_settings_without_a_name_are_those_of_the_method_that_the_estimator_takes(
+    train, method, name
+):
+    job = TrainJob(Source("files.csv", images="images"), train=train, method=method)
+    assert job._method().value == name
+    estimator = LLPClassifier(preset=train.get("preset"), eta=method.get("eta"))
+    assert method_for(estimator, "images").value == name
+
+
+@pytest.mark.parametrize(
+    ("option", "names"), [("net", NETS), ("method", [*METHODS, *TABLE_METHODS])]
+)
+def test_the_help_knows_every_name(option, names):
+    known = re.split(r"[^\w-]+", help_texts(Learning)[option])
+    assert set(names) <= set(known)

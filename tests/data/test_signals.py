@@ -262,6 +262,11 @@ def test_the_table_of_proportions_has_a_format_of_its_own(tmp_path):
     assert bags.x[0].ravel().tolist() == pytest.approx([1.0, 1.1, 1.2, 1.3])
     with pytest.raises(DataError, match=r"Pass proportions_decimal='\.'"):
         read_signals(**files, **named, decimal=".", proportions_decimal=",")
+    held_out: Any = {"validation": 0.5, "seed": 0}
+    sets: Any = read_signal_sets(**files, **named, **held_out, decimal=".")
+    assert [*sets] == ["train", "valid"]
+    with pytest.raises(DataError, match=r"Pass proportions_decimal='\.'"):
+        read_signal_sets(**files, **named, **held_out, proportions_decimal=",")
 
 
 def test_channels_with_percent_signs_are_refused(tmp_path):

@@ -152,6 +152,8 @@ def test_signals_of_unequal_length_are_padded_first(kind):
         signals = np.array([*signals, None], dtype=object)[:3]
     with pytest.raises(DataError, match=r"(?s)shapes \(5, 2\) and \(3, 2\).*signals.pad\(X\)"):
         given(signals)
+    with pytest.raises(DataError, match=r"signals.pad\(X\)"):
+        given((signals, [5, 3, 4]))
     with pytest.raises(ValueError, match="inhomogeneous"):  # which is no signal at all
         given([[[1, 2], [1]], [[3, 4], [5]]])
 
@@ -216,18 +218,19 @@ def test_masked_arrays_are_refused():
 
 
 @pytest.mark.parametrize("channels", [1, 3, 4])
-@pytest.mark.parametrize("kind", ["uint8", "float32", "tensor"])
+@pytest.mark.parametrize("kind", ["uint8", "float32", "tensor", "list"])
 def test_images_may_have_their_channels_last(caplog, channels, kind):
     rng = np.random.default_rng(0)
     last: Any = rng.integers(256, size=(20, 8, 9, channels)).astype("uint8")
     last = last if kind == "uint8" else last.astype("float32")
     first = np.moveaxis(last, -1, 1)
     last = torch.from_numpy(last) if kind == "tensor" else last
+    given = last.tolist() if kind == "list" else last
     truth, ids = rng.integers(2, size=20), np.arange(20) // 5
     options: dict[str, Any] = {"epochs": 1, "random_state": 0, "device": "cpu"}
     expected = LLPClassifier(**options).fit(first, truth, bags=ids)
     assert "last" not in caplog.text
-    found = LLPClassifier(**options).fit(last, truth, bags=ids)
+    found = LLPClassifier(**options).fit(given, truth, bags=ids)
     said = [message for message in caplog.messages if "last" in message]
     (line,) = said
     assert f"of shape (20, 8, 9, {channels})," in line
@@ -236,6 +239,8 @@ def test_images_may_have_their_channels_last(caplog, channels, kind):
     caplog.clear()
     for X in (first, last):
         np.testing.assert_array_equal(found.predict_proba(X), expected.predict_proba(first))
+    np.testing.assert_array_equal(found.predict_proba(given), expected.predict_proba(first))
+    for X in (first, last):
         np.testing.assert_array_equal(found.model_.predict_proba(X), expected.predict_proba(first))
     assert not caplog.messages
 

@@ -40,6 +40,16 @@ def test_what_follows_a_signal_does_not_matter():
         assert torch.equal(summaries(changed, lengths), summaries(frames, lengths))
 
 
+@pytest.mark.parametrize("frames", [torch.zeros(1, 2, 6), torch.randn(1, 2, 6)])
+def test_gradients_are_finite_where_a_signal_does_not_vary(frames):
+    x = frames.requires_grad_()
+    found = summaries(x, torch.tensor([1]))
+    found.sum().backward()
+    assert x.grad is not None
+    assert x.grad.isfinite().all()
+    assert found[0, 16:18].tolist() == [0, 0]  # the spread
+
+
 def test_signals_of_one_length_need_no_lengths():
     x = torch.from_numpy(np.random.default_rng(1).normal(size=(4, 2, 13)))
     whole = summaries(x, torch.full((4,), 13))

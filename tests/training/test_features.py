@@ -303,7 +303,7 @@ def test_first_labels_of_signals_follow_from_summaries_where_a_net_knows_less(ca
     found = resolved(untrained, SIGNALS)
     assert (found.first == SIGNALS.truth).mean() > max(0.95, of_net + 0.05)
     assert found.first_weight == module.FIRST_WEIGHT
-    assert "by summaries in a loose fit." in caplog.text
+    assert "Taken: summaries in a loose fit." in caplog.text
 
 
 def test_first_labels_of_signals_follow_from_a_net_that_knows_more(caplog):
@@ -324,7 +324,7 @@ def test_first_labels_of_signals_follow_from_a_net_that_knows_more(caplog):
             return self.fc((x[:, 0] @ pattern / 64)[:, None].repeat(1, 2))
 
     assert (resolved(Knows(), bags).first == truth).mean() > 0.9
-    assert "by the net in a loose fit." in caplog.text
+    assert "Taken: the net in a loose fit." in caplog.text
 
 
 def test_signals_need_no_last_layer_that_is_known():
@@ -357,8 +357,25 @@ def test_a_second_part_that_is_no_length_makes_no_summaries(dtype, caplog):
             return self.fc(torch.cat([x[:, 0, :40], ages[:, None].float()], dim=1))
 
     resolved(OfBoth(), SIGNALS.with_rows((np.pad(frames, ((0, 0), (0, 0), (0, 4))), ages)))
-    assert "41 features of each of 240 rows, by the net" in caplog.text
+    assert "41 features of each of 240 rows." in caplog.text
     assert "summaries" not in caplog.text
+
+
+def test_frames_before_channels_make_no_summaries():
+    """A net of the caller's may take them; summaries would be those of the channels."""
+
+    class Last(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner, self.fc = Frames(nn.Identity()), nn.Linear(3, 3)
+
+        def forward(self, x):
+            return self.fc(self.inner(x.swapaxes(1, 2), torch.full((len(x),), x.shape[1])))
+
+    frames = np.swapaxes(SIGNALS.parts[0], 1, 2)
+    assert frames.shape[1] > frames.shape[2]
+    (instances, *_) = place((SIGNALS.with_rows(frames), None, None), CPU)
+    assert [*module._features_known(Last(), instances, 64)] == ["the net"]
 
 
 def test_signals_are_learned_from_summaries_to_the_end_and_resumed(tmp_path):

@@ -55,11 +55,13 @@ class Learning:
     Parameters
     ----------
     net : str, optional
-        mlp, conv1d or resnet18; by default the data decide.
+        mlp for tables, conv1d or summary for signals, resnet18 for images; by default the data
+        decide.
     method : str, optional
-        Of tables: auto (the default), linear, mean-map or ridge. Of a single net: fpl (the
-        default for images and signals), fpl-plain, greedy, naive, strong, proportion-loss,
-        pi-model, llp-vat or count-likelihood (the default for tables with an option of a net).
+        Of tables: auto (the default), linear, mean-map (of signals, too) or ridge. Of a single
+        net: fpl (the default for images), fpl-mean-map (for signals), fpl-plain, greedy, naive,
+        strong, proportion-loss, pi-model, llp-vat or count-likelihood (the default for tables
+        with an option of a net).
     eta : float, optional
         How much pseudo labels are perturbed; by default 5 · epochs / 400.
     preset : str, optional
@@ -170,12 +172,12 @@ class TrainJob:
     def _method(self) -> Choice:
         """Return the method that is given, or else the default."""
         from apportion.plan.choices import Choice
-        from apportion.plan.methods import default_method, pseudo_labels_for
+        from apportion.plan.methods import STRONG, default_method, pseudo_labels_for
 
         if "name" in self.method:
             return Choice(self.method["name"], "given")
         kind, preset = self.source.kind, self.train.get("preset")
-        if self.method:
+        if self.method and preset != STRONG:  # which has a method of its own
             named = pseudo_labels_for(kind, preset)
             return Choice(named, f"whose {listing([*self.method])} is given")
         return default_method(kind, [*self.train, *self.model], preset)

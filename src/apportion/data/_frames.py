@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
@@ -30,6 +31,9 @@ MOST_PADDED = 0.05  # of the longest signal: a mean length below it wastes nearl
 
 def ranks_in_time(source: str, order: str, cells: pd.Series[Any]) -> Ints:
     """Return the rank of each cell among the distinct ones, by which frames are sorted."""
+    if isinstance(cells.dtype, pd.CategoricalDtype) and cells.dtype.ordered:
+        codes: Ints = cells.cat.codes.to_numpy(np.int64)
+        return codes
     has_texts = any(isinstance(cell, str) for cell in cells.unique().tolist())
     days = _days(source, order, cells) if has_texts else None
     try:
@@ -42,8 +46,12 @@ def ranks_in_time(source: str, order: str, cells: pd.Series[Any]) -> Ints:
 
 
 def _days(source: str, order: str, cells: pd.Series[Any]) -> Any:
-    """Return the days that texts stand for; None if they are no dates, but sort as they should."""
+    """Return the days or numbers that texts are; None if as texts they sort as they should."""
     texts = [str(text) for text in cells.unique()]
+    with suppress(ValueError):
+        numbers = cells.astype("str").astype(float)
+        if np.isfinite(numbers).all():
+            return numbers
     orders = date_orders(texts)
     if len(orders) == 1 or (orders and not any(map(is_ordered, texts))):
         return read_dates(cells.astype("str"), min(orders))

@@ -214,7 +214,9 @@ def read_signal_sets(
 
     Those of each set are padded to their own length. Further options are those of `read_signals`.
     """
-    table = None if proportions is None else read_proportions(proportions, bag)
+    form = {name: value for name, value in options.items() if name in FormatOptions.__annotations__}
+    of_proportions = formats(**form)[1]
+    table = None if proportions is None else read_proportions(proportions, bag, form=of_proportions)
     bags = read_signals(rows, bag=bag, proportions=table, **options)
     sets, (frames, lengths) = split_bags(bags, table, validation, seed), bags.parts
     for name, own in sets.items():

@@ -47,13 +47,14 @@ class LLPClassifier(Predictions, ClassifierMixin, BaseEstimator):  # type: ignor
     ----------
     method : str or Method, optional
         By default `plan_` decides: "auto" for a table, which averages several small nets and says
-        what to expect of them (see `apportion.auto.members`); "count-likelihood" for a table if an
-        option of a single net is set; "fpl" if eta is, or for images and signals; "strong" with
-        the preset of that name. Else a name from
+        what to expect of them (see `apportion.auto.members`); "linear" for sparse rows;
+        "count-likelihood" for either if an option of a single net is set, and "fpl" if eta or a
+        preset is; "fpl" for images, "fpl-mean-map" for signals (see `apportion.labels.start`);
+        "strong" with the preset of that name. Else a name from
         `apportion.METHODS`, or settings such as ``FPL(first="decide")``. "linear", "mean-map" and
         "ridge" fit a linear model of a table in seconds (see `apportion.labels.linear`). "mean-map"
-        with an nn.Module as model, which maps a batch to features and stays as it is, learns a
-        linear layer on them, also for images and signals (see `apportion.labels.start`). With a
+        of signals learns a linear layer on summaries of them, and with an nn.Module as model, which
+        maps a batch to features and stays as it is, one on these, of images or signals. With a
         learner None stands for soft labels, and "fpl" is the only name. Options that have no
         meaning for a method are ignored: a warning in the log and `plan_` say which.
     preset : "default", "paper" or "strong", optional
@@ -73,7 +74,7 @@ class LLPClassifier(Predictions, ClassifierMixin, BaseEstimator):  # type: ignor
         How often every instance is used. By default `plan_` decides: 100, fewer for large data.
         With a learner, the number of rounds in which it is fitted and gets new labels: by default
         6 with soft labels and 15 with "fpl".
-    model : "mlp", "conv1d", "resnet18", nn.Module, callable, or learner, optional
+    model : "mlp", "conv1d", "resnet18", "summary", nn.Module, callable, or learner, optional
         What is trained. A name builds a net for the data, with its preprocessing, and by default
         the data decide which; an nn.Module is copied and trained as it is; a callable is called
         with the training `Bags` and returns one. An nn.Module of yours returns one logit per class.

@@ -47,7 +47,7 @@ from apportion.labels.assign import likeliest_labels
 from apportion.methods.base import Method
 from apportion.methods.registry import method_named
 from apportion.model.model import Model
-from apportion.nets.build import build_net
+from apportion.nets.build import NETS, build_net
 from apportion.nets.measure import has_channels_last
 from apportion.nets.normalized import Normalized
 from apportion.plan.choices import Choice, Choices
@@ -235,8 +235,8 @@ def _net(model: Any, train: Bags, seed: int) -> tuple[nn.Module | None, str | No
     if not is_own_net(model):
         raise ConfigError(
             f"model is {model!r}.",
-            "Pass 'mlp', 'conv1d' or 'resnet18', an nn.Module, a function that makes one for "
-            "the training bags, or a classifier of scikit-learn, untrained.",
+            f"Pass one of {', '.join(map(repr, NETS))}; an nn.Module, or a function that makes one "
+            "for the training bags; or a classifier of scikit-learn, untrained.",
         )
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)

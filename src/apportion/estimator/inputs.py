@@ -67,7 +67,7 @@ def read_rows(estimator: Any, X: Any, *, reset: bool) -> Any:
     for part in X if isinstance(X, tuple) else (X,):
         check_unmasked("X", part)
     if isinstance(X, tuple):
-        return tuple(map(np.asarray, X))
+        return tuple(map(_as_array, X))
     X = as_pandas(X)
     frame = isinstance(X, pd.DataFrame)
     if not reset:
@@ -83,9 +83,10 @@ def read_rows(estimator: Any, X: Any, *, reset: bool) -> Any:
         X = X if reset else _filled(estimator, X)
         validate_data(estimator, X, reset=reset, skip_check_array=True)
         return X
-    if len(getattr(X, "shape", ())) == 4:
-        X = _channels_first(estimator, X, reset=reset)
     try:
+        X = np.asarray(X) if isinstance(X, list) else X
+        if len(getattr(X, "shape", ())) == 4:
+            X = _channels_first(estimator, X, reset=reset)
         given = validate_data(
             estimator,
             X.to_numpy() if frame else X,
@@ -127,6 +128,17 @@ def encode_rows(rows: Any, train: Bags, keep: Collection[str]) -> tuple[Any, Col
         columns = columns.without(left_out)
         x = encode(columns, rows, warn=False)
     return x, columns
+
+
+def _as_array(part: Any) -> Any:
+    try:
+        array = np.asarray(part)
+        if array.dtype == object:
+            np.stack(array.tolist())  # which says what is uneven
+    except ValueError as error:
+        _check_even(part, error)
+        raise
+    return array
 
 
 def _check_even(X: Any, error: ValueError) -> None:

@@ -121,8 +121,8 @@ class Leader:
     Parameters
     ----------
     bags : Bags
-        Their counts, sizes and classes are used; `x` is by linear first labels alone, and may be
-        None otherwise.
+        Their counts, sizes and classes are used; `x` by linear first labels alone, and may be None
+        otherwise.
     eta : float
         The rate η of the perturbation. Unlikelihoods add up over the epochs while the perturbation
         does not, so it should grow with them: 5 · epochs / 400 is the paper's 5 at 400.

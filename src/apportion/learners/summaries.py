@@ -9,12 +9,12 @@ from torch import Tensor
 from apportion.bags.bags import Bags
 from apportion.engine.batches import place
 from apportion.engine.device import device_for
-from apportion.labels.start import FIRM, LOOSE, fit_features, most_telling
+from apportion.labels.start import FIRM, LOOSE, fit_features
 from apportion.nets.build import build_net
 from apportion.nets.normalized import Normalized
 from apportion.nets.summary import summaries
 from apportion.training.checks import check_differ
-from apportion.training.features import bags_of, features_of
+from apportion.training.features import bags_of, chosen_fit, features_of
 from apportion.training.frozen import ROWS_PER_PASS, layer_of
 
 __all__ = ["fit_summaries"]
@@ -45,9 +45,7 @@ def fit_summaries(bags: Bags, *, seed: int = 0, device: str = "auto") -> Normali
         return summaries(*net.prepare(*x))
 
     (instances, *_) = place((bags, None, None), there)
-    found = features_of(features, net, instances, ROWS_PER_PASS)
-    own, penalties = bags_of(found, instances), (FIRM, LOOSE)
-    chosen, _ = most_telling([(own, penalty) for penalty in penalties], seed=seed)
-    linear = fit_features(own, seed=seed, penalty=penalties[chosen]).linear
-    network.fc = layer_of(linear)
+    own = bags_of(features_of(features, net, instances, ROWS_PER_PASS), instances)
+    _, penalty = chosen_fit({"a firm fit": (own, FIRM), "a loose fit": (own, LOOSE)}, seed)
+    network.fc = layer_of(fit_features(own, seed=seed, penalty=penalty).linear)
     return net.cpu()

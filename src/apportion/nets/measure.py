@@ -162,16 +162,17 @@ def _readable(name: str, x: Any) -> tuple[Any, Any]:
     if len(arrays) > 1:
         raise DataError(
             f"{name} cannot read instances of {len(arrays)} parts.",
-            "Two parts can be read by mlp, (numbers, codes), and by conv1d, (frames, lengths). Join"
-            f" the parts, or pass an nn.Module whose forward takes {len(arrays)} arguments.",
+            "Two parts can be read by mlp, (numbers, codes), and by conv1d and summary, (frames, "
+            "lengths). Join the parts, or pass an nn.Module whose forward takes "
+            f"{len(arrays)} arguments.",
         )
     shape, own = shapes[0], AXES.get(name)
     if len(shape) < 2 or 0 in shape or (own and len(shape) != 1 + len(own)):
         names = ", ".join(own or ("features",))
         raise DataError(
             f"{name} takes x of shape (rows, {names}), but x is of shape {shape}.",
-            "Reshape x, or take another net: conv1d is for signals, resnet18 for images, and mlp "
-            "for tables or any other shape.",
+            "Reshape x, or take another net: conv1d and summary are for signals, resnet18 for "
+            "images, and mlp for tables or any other shape.",
         )
     return arrays[0], None
 

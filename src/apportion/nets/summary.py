@@ -80,7 +80,9 @@ def summaries(x: Tensor, lengths: Tensor | None = None) -> Tensor:
         means.append((x * inside[:, None]).sum(dim=2) * (PIECES / n))
     real = (places < n)[:, None]
     centered = (x - x.sum(dim=2, keepdim=True) / n[:, :, None]).where(real, 0)
-    spread = (centered.square().sum(dim=2) / n).sqrt()
+    variance = centered.square().sum(dim=2) / n
+    varies = variance > 0  # where it does not, the slope of the root is infinite
+    spread = variance.where(varies, 1).sqrt().where(varies, 0)
     steps = x.diff(dim=2).abs().where(real[:, :, 1:], 0).sum(dim=2) / (n - 1).clamp(min=1)
     found = [torch.stack(means, dim=2).flatten(1), spread, steps]
     return torch.cat(found if lengths is None else [*found, n.log()], dim=1)

@@ -72,7 +72,7 @@ def planned_pretraining(
     most = PRESETS[PRETRAIN].epochs
     epochs = int(np.clip(round(MOST_VIEWED / rows), 20, most))
     reason = "given" if asked else f"the preset {preset!r}"
-    return Choice(Pretraining(min(epochs, most), rows), reason)
+    return Choice(Pretraining(epochs, rows), reason)
 
 
 def check_pretrain(asked: Any, kind: str) -> Pretrain:

@@ -56,7 +56,7 @@ def default_method(kind: str, given: Collection[str], preset: str | None = None)
         return Choice(STRONG, f"the preset {preset!r}")
     fpl = "Follow the Perturbed Leader"
     if (named := pseudo_labels_for(kind, preset)) == FROM_FEATURES:
-        fpl += ", from labels that summaries of the signals give"
+        fpl += ", from labels that features of the signals give"
     for name in ("preset", "eta"):
         if name in given:
             return Choice(named, f"{fpl}, since {name} is given")

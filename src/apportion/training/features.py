@@ -29,14 +29,14 @@ from apportion.labels.linear import LINEAR_FITS
 from apportion.labels.start import FIRM, LOOSE, Penalty, fit_features, most_telling
 from apportion.methods.base import Method
 from apportion.methods.pseudo_labels import FPL
-from apportion.nets.measure import measure
+from apportion.nets.measure import may_be_swapped, measure
 from apportion.nets.normalized import Normalized
 from apportion.nets.summary import summaries
 from apportion.plan.kinds import SIGNALS, SPARSE, kind_of_instances
 from apportion.training.checks import check_differ
 
-__all__ = ["Features", "bags_of", "features_of", "first_batch", "last_layer", "penultimate",
-           "with_first_labels"]  # fmt: skip
+__all__ = ["MEAN_MAP", "Features", "bags_of", "chosen_fit", "features_of", "first_batch",
+           "last_layer", "penultimate", "with_first_labels"]  # fmt: skip
 
 log = logging.getLogger("apportion")
 
@@ -76,25 +76,20 @@ def with_first_labels(
         several = {"a function": (own, FIRM)}
     else:
         several = _features_known(net, instances, most)
-    source = _most_telling(several, seed)
-    bags, penalty = several[source]
+    bags, penalty = chosen_fit(several, seed)
     labels, linear = fit_features(bags, seed=seed, penalty=penalty)
-    log.info(
-        "First labels follow from %d features of each of %d rows, by %s.",
-        bags.x.shape[1],
-        len(bags.x),
-        source,
-    )
+    shape = bags.x.shape[::-1]
+    log.info("First labels follow from %d features of each of %d rows.", *shape)
     if method.unlikelihood != "log":
         return replace(method, first=labels, first_weight=weight)
     sure = linear.confidence(bags.x, bags.index)
     return replace(method, first=sure.astype(np.float32), first_weight=weight)
 
 
-Known = dict[str, tuple[Bags, Penalty]]  # features, and how to fit them, by where they come from
+Fits = dict[str, tuple[Bags, Penalty]]  # features, and how to fit them, by where they come from
 
 
-def _features_known(net: nn.Module, instances: Instances, most: int) -> Known:
+def _features_known(net: nn.Module, instances: Instances, most: int) -> Fits:
     """Return features of the net; of signals summaries as well, and loose fits to both."""
     summary = _summary_of(instances)
     found = dict[str, Bags]()
@@ -108,7 +103,7 @@ def _features_known(net: nn.Module, instances: Instances, most: int) -> Known:
     except ConfigError:  # it has no last layer that is known to be such
         if not found:
             raise
-    known: Known = {source: (bags, FIRM) for source, bags in found.items()}
+    known: Fits = {source: (bags, FIRM) for source, bags in found.items()}
     loose = {f"{source} in a loose fit": (bags, LOOSE) for source, bags in found.items()}
     return known if summary is None else known | loose
 
@@ -116,10 +111,11 @@ def _features_known(net: nn.Module, instances: Instances, most: int) -> Known:
 def _summary_of(instances: Instances) -> Features | None:
     """Return what summarises signals, normalised as a net sees them; None if x is something else.
 
-    A net of the caller's may take other things than frames and their lengths.
+    A net of the caller's may take other things than frames and their lengths, or have the frames
+    before the channels.
     """
     bags = instances.bags
-    if kind_of_instances(bags) != SIGNALS:
+    if kind_of_instances(bags) != SIGNALS or may_be_swapped("summary", bags.parts):
         return None
     try:
         measured = measure("summary", bags.parts, bags.distinct(), None)
@@ -129,15 +125,16 @@ def _summary_of(instances: Instances) -> Features | None:
     return lambda *x: summaries(*scaled.prepare(*x))
 
 
-def _most_telling(several: Known, seed: int) -> str:
-    """Return where the features come from that tell most."""
-    (own, _), *others = several.values()
-    if not others or own.n_bags < 2:
-        return next(iter(several))
-    chosen, errors = most_telling([*several.values()], seed=seed)
+def chosen_fit(several: Fits, seed: int) -> tuple[Bags, Penalty]:
+    """Return the features that tell most of bags which are held out, and how to fit them."""
+    first, *others = several.values()
+    if not others or first[0].n_bags < 2:
+        return first
+    chosen, errors = most_telling([first, *others], seed=seed)
     missed = (f"{error:.3f} by {source}" for source, error in zip(several, errors, strict=True))
-    log.info("Proportions of held-out bags are missed by %s.", ", ".join(missed))
-    return [*several][chosen]
+    taken = [*several][chosen]
+    log.info("Proportions of held-out bags are missed by %s. Taken: %s.", ", ".join(missed), taken)
+    return several[taken]
 
 
 def last_layer(net: nn.Module, instances: Instances) -> nn.Linear:

@@ -97,7 +97,8 @@ def _check_one_part(backbone: nn.Module, train: Bags) -> None:
         raise BagError(
             f"{type(backbone).__name__} would take {count(len(train.parts), 'part')} {what}, but a "
             "linear layer is learned on a network of one.",
-            "Pass instances of one part, for example one array, which the network takes apart.",
+            "Pass instances of one part, for example one array, which the network takes apart; or "
+            "train the network from its features: FPL(first='mean-map').",
         )
 
 
