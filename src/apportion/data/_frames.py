@@ -32,7 +32,7 @@ MOST_PADDED = 0.05  # of the longest signal: a mean length below it wastes nearl
 def ranks_in_time(source: str, order: str, cells: pd.Series[Any]) -> Ints:
     """Return the rank of each cell among the distinct ones, by which frames are sorted."""
     if isinstance(cells.dtype, pd.CategoricalDtype) and cells.dtype.ordered:
-        codes: Ints = cells.cat.codes.to_numpy(np.int64)
+        codes: Ints = np.asarray(cells.cat.codes, np.int64)
         return codes
     has_texts = any(isinstance(cell, str) for cell in cells.unique().tolist())
     days = _days(source, order, cells) if has_texts else None
