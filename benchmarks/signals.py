@@ -73,7 +73,19 @@ def render(lines: list[dict[str, Any]]) -> str:
     for size, n_bags in BAGS:
         own = (", ".join(f"{a:.1f}" for a in found[name, size, n_bags]) for name in METHODS)
         rows.append(f"| {n_bags} of {size} | " + " | ".join(a or "–" for a in own) + " |")
+    about = {f"Python {x['versions']['python']}, torch {x['versions']['torch']}" for x in lines}
+    commits = ", ".join(sorted({f"`{line['commit'][:7]}`" for line in lines}))
+    spent = {name: [x["seconds"] for x in lines if x["method"] == name] for name in METHODS}
+    took = (f"{said} {min(s):,.1f} to {max(s):,.0f} s" for said, s in _said(spent))
+    rows += [
+        "",
+        f"{'; '.join(sorted(about))}, commits {commits}. On a busy core: {', '.join(took)}.",
+    ]
     return "\n".join(rows)
+
+
+def _said(spent: dict[str, list[float]]) -> list[tuple[str, list[float]]]:
+    return [(METHODS[name], seconds) for name, seconds in spent.items() if seconds]
 
 
 def write(text: str) -> None:
