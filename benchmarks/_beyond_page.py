@@ -15,7 +15,9 @@ TITLES = {"cifar10": "CIFAR-10", "svhn": "SVHN"}
 PAPER = {"fpl": "the paper's method, as published", "proportion-loss": "its proportion loss"}
 SAID = {
     "frozen": "linear layer on frozen features",
+    "frozen-apart": "the same, each row in one bag",
     "strong": "`strong`, selected epoch",
+    "strong-apart": "the same, each row in one bag",
     "true-labels": "true labels, same pre-training and preset (the limit)",
     "proportion-loss": "`proportion-loss`, same pre-training and preset",
     "count-likelihood": "`count-likelihood`, same pre-training and preset",

@@ -9,10 +9,12 @@ dataset, on the images of the training bags of all sizes together, which no cell
 is kept in a run folder, and continued there. A cell is a variant, a size of bags and a seed, such
 as ``strong:1024:0``; the variants are those of `VARIANTS` (of which "slow" ones have the paper's
 learning rate, and "warm" ones begin with the layer of "frozen" as well), and "frozen", a linear
-layer on the features of the pre-trained net alone. Epochs are selected by the proportions of
-validation bags, and no label takes part in training or selection, but for "true-labels", which
-learns every training image's own: the limit. Each cell adds a line to benchmarks/beyond.jsonl, and
-is not repeated. `--render` makes the tables and the figure of docs/images.md from the lines alone.
+layer on the features of the pre-trained net alone. In "strong-apart" and "frozen-apart" each row
+stands in one bag, and not in two or three as in the paper's. Epochs are selected by the
+proportions of validation bags, and no label takes part in training or selection, but for
+"true-labels", which learns every training image's own: the limit. Each cell adds a line to
+benchmarks/beyond.jsonl, and is not repeated. `--render` makes the tables and the figure of
+docs/images.md from the lines alone.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ from apportion.methods.registry import METHODS
 from apportion.nets.normalized import Normalized
 from apportion.study.datasets.benchmarks import cifar10, svhn
 from apportion.study.paper_bags import paper as paper_bags
+from apportion.study.protocols import rand
 from apportion.study.results import add_result, provenance, read_results
 from apportion.training.frozen import fit_frozen
 from apportion.training.pretrain import load_pretrained, pretrain, pretraining_config
@@ -59,6 +62,7 @@ VARIANTS = {
     "count-likelihood-slow": METHODS["count-likelihood"],
     "proportion-loss-warm": METHODS["proportion-loss"],
     "count-likelihood-warm": METHODS["count-likelihood"],
+    "strong-apart": STRONG,
     "no-pretraining": STRONG,
     "random-first-labels": replace(STRONG, first="random", first_weight=None),
     "no-mixup": replace(STRONG, mixup=False),
@@ -100,6 +104,17 @@ class Problem:
         )
         return train, valid
 
+    def apart(self, size: int, seed: int) -> Bags:
+        """Draw as many training bags as nine tenths of the rows fill, each row in one of them."""
+        left = np.unique(self.bags(size)[0].index)
+        truth, members = self.data.truth, list[np.ndarray]()
+        size = size if self.few is None else self.few // 4
+        for number in range(9 * len(left) // (10 * size)):
+            (own,) = rand(truth, size, 1, rows=left, seed=1000 * seed + number).members
+            members.append(own)
+            left = np.setdiff1d(left, own)
+        return Bags.from_members(self.data.x, members, truth=truth, classes=range(10))
+
     def net(self, seed: int) -> Normalized:
         """Build a net, with random weights."""
         bags, _ = self.bags(SIZES[0])
@@ -123,9 +138,10 @@ def pretrained(problem: Problem, folder: Path, epochs: int, **changes) -> float:
     return took
 
 
-def frozen(problem: Problem, folder: Path, size: int) -> dict:
+def frozen(problem: Problem, folder: Path, size: int, seed: int, *, apart: bool) -> dict:
     """Learn a linear layer on the features of the pre-trained net alone."""
     train, valid = problem.bags(size)
+    train = problem.apart(size, seed) if apart else train
     net = problem.net(0)
     load_pretrained(net, folder)
     network: Any = net.network
@@ -160,6 +176,8 @@ def begin_warm(net: Any, train: Bags, device: str) -> None:
 def job(problem, folder, variant, size, seed, config, done, clock):
     """Return the training of a cell, which records itself."""
     train, valid = problem.bags(size)
+    if variant.endswith("-apart"):
+        train = problem.apart(size, seed)
     net = problem.net(seed)
     if variant != "no-pretraining":
         load_pretrained(net, folder)
@@ -277,7 +295,8 @@ def main() -> None:
     jobs: list[Job] = []
     clock = Turns(options.together)
     for variant, size, seed in cells_of(options.cells):
-        key = (dataset, variant, size, seed, 0 if variant == "frozen" else epochs)
+        is_frozen = variant in ("frozen", "frozen-apart")
+        key = (dataset, variant, size, seed, 0 if is_frozen else epochs)
         if key in known:
             continue
         base = {**dict(zip(KEY, key, strict=True)), "pretraining": pretraining,
@@ -290,8 +309,9 @@ def main() -> None:
                 own = {name: base[name] for name in KEY}
                 append_line(options.curves, {**own, "curves": curves})
 
-        if variant == "frozen":
-            record(frozen(problem, folder, size), {})
+        if is_frozen:
+            apart = variant != "frozen"
+            record(frozen(problem, folder, size, seed, apart=apart), {})
             continue
         whole_bags = VARIANTS[variant].unit == "bags"
         slow = {"learning_rate": SLOW} if variant.endswith(("-slow", "-warm")) else {}

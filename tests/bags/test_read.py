@@ -213,6 +213,13 @@ def test_from_members_takes_bags_of_any_sizes_by_position():
     assert bags.index.tolist() == [3, 0, 0, 1, 2]
 
 
+@pytest.mark.parametrize("members", [[], {}, np.zeros((0, 3), int)], ids=str)
+@pytest.mark.parametrize("known", [{"truth": list("yynnyn")}, {"proportions": np.ones((1, 2))}])
+def test_from_members_takes_one_bag_at_least(members, known):
+    with pytest.raises(BagError, match="members holds 0 bags"):
+        Bags.from_members(X, members, **known)
+
+
 def test_from_members_takes_an_array_of_equal_bags():
     bags = Bags.from_members(X, np.array([[0, 1], [1, 2], [4, 5]]), np.full((3, 2), 0.5))
     assert bags.ids == (0, 1, 2)
@@ -232,7 +239,7 @@ def test_from_members_takes_an_array_of_equal_bags():
         ({"a": [0.5], "b": [1]}, "rows of bag 'a' .* float64"),
         ({"a": [[0]], "b": [1]}, r"rows of bag 'a' are of shape \(1, 1\)"),
         ({"a": [0], "b": [1], "c": [2, 3]}, r"bag 'c' \(2 rows\) is unknown"),
-        ({}, "none of 2 bags of the table has rows"),
+        ({}, "members holds 0 bags"),
     ],
 )
 @pytest.mark.parametrize("labels", [None, [0] * 6])

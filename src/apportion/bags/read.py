@@ -188,6 +188,8 @@ def read_members(
     """Read the rows that each bag holds."""
     named = members if isinstance(members, Mapping) else dict(enumerate(members))
     ids, groups = list(named), [np.asarray(rows) for rows in named.values()]
+    if not ids:
+        raise BagError("members holds 0 bags.", "Pass the rows of at least one bag.")
     for bag, group in zip(ids, groups, strict=True):
         if group.ndim != 1 or (group.size and group.dtype.kind not in "iu"):
             raise BagError(
