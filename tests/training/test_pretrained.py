@@ -81,7 +81,10 @@ def test_a_plan_tells_of_what_was_read(quick, tmp_path):
     net = build_net("resnet18", bags, stem="cifar")
     config = pretraining_config(32, epochs=1, device="cpu", threads=1)
     pretrain(net, bags, config=config, run=tmp_path)
-    assert net_as_before(tmp_path) == {"net": "resnet18", "stem": "cifar"}
+    assert net_as_before(tmp_path, {"net": None}) == {"net": "resnet18", "stem": "cifar"}
+    assert net_as_before(tmp_path, {"net": "resnet18", "stem": "imagenet"}) == {}
+    with pytest.raises(ConfigError, match=r"the net is mlp, but .* was pre-trained with resnet18"):
+        net_as_before(tmp_path, {"net": "mlp"})
     plan = make_plan(bags, validation=Choice(0.0, ""), pretrain=tmp_path, net="resnet18")
     found = load_as_planned(
         build_net("resnet18", bags, stem="cifar"), bags, tmp_path, plan, {"stem": "cifar"}
@@ -110,7 +113,7 @@ def test_what_is_no_run_and_what_is_no_file_of_one_are_told_with_the_right_verb(
     (tmp_path / "x.npy").write_bytes(b"another file" * 9)
     for path in (tmp_path, tmp_path / "x.npy"):
         with pytest.raises(RunError, match=r"is not a run folder|is damaged") as refused:
-            net_as_before(path)
+            net_as_before(path, {})
         assert "retrain, or its file pretrained.safetensors." in str(refused.value)
 
 

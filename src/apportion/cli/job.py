@@ -204,15 +204,9 @@ class TrainJob:
         pretrains = self._check_pretraining(pretrain, pretrained)
         before: dict[str, str] = {}
         if pretrained is not None and not begun:
-            said, theirs = {"net": net, **options}, net_as_before(pretrained)
-            if net not in (None, theirs.get("net", net)):
-                raise ConfigError(
-                    f"the net is {net}, but {pretrained} was pre-trained with {theirs['net']}.",
-                    "Leave out one of the two.",
-                )
-            before = {k: v for k, v in theirs.items() if said.get(k) is None}
-            net, options = before.get("net", net), {**before, **options}
-            options.pop("net", None)
+            before = net_as_before(pretrained, {"net": net, **options})
+            net = before.get("net", net)
+            options |= {name: value for name, value in before.items() if name != "net"}
         self._check_options(net, options)
         if pretrains and not begun:
             check_is_alone()

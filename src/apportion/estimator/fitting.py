@@ -147,11 +147,10 @@ def _train_net(
     asked, is_read = dict(estimator.net_options or {}), is_path(pretrain) and not begun
     before: dict[str, str] = {}
     if is_path(pretrain) and net is None:
-        said = {"net": name, **asked}
         with suppress(*[RunError] * begun):  # a run that has its weights can do without
-            before = {k: v for k, v in net_as_before(pretrain).items() if said.get(k) is None}
+            before = net_as_before(pretrain, {"net": name, **asked})
         name = before.get("net", name)
-        asked |= {"stem": before["stem"]} if "stem" in before else {}
+        asked |= {key: value for key, value in before.items() if key != "net"}
     about: dict[str, Any] = {"net": name, "method": chosen, "unit": method.unit, "options": given}
     about |= {"net_options": asked, "pretrain": pretrain, "is_own_net": net is not None}
     plan = make_plan(train, validation=share, **about)

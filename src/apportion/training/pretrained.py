@@ -213,11 +213,24 @@ def file_of(path: str | PathLike[str]) -> Path:
     )
 
 
-def net_as_before(path: str | PathLike[str]) -> dict[str, str]:
-    """Return the name of the net that was pre-trained, and how it begins, as far as is known."""
+def net_as_before(path: str | PathLike[str], given: Mapping[str, Any]) -> dict[str, str]:
+    """Return which net was pre-trained, and how it begins, if that is known and not given.
+
+    Raises
+    ------
+    ConfigError
+        If another net is given.
+    """
     recipe = _header_of(file_of(path)).get("recipe")
     known = recipe if isinstance(recipe, dict) else {}
-    return {name: known[name] for name in ("net", "stem") if isinstance(known.get(name), str)}
+    found = {name: known[name] for name in ("net", "stem") if isinstance(known.get(name), str)}
+    net = given.get("net")
+    if net not in (None, found.get("net", net)):
+        raise ConfigError(
+            f"the net is {net}, but {path} was pre-trained with {found['net']}.",
+            "Leave out one of the two.",
+        )
+    return {name: value for name, value in found.items() if given.get(name) is None}
 
 
 def _header_of(file: Path) -> dict[str, Any]:
