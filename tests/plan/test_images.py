@@ -16,9 +16,8 @@ SHARE = Choice(0.0, "not asked for")
 
 
 def strong(n, side=32, **options):
-    given: dict[str, Any] = {
-        name: options.pop(name) for name in ("augment", "batch_size") if name in options
-    }
+    of_training = ("augment", "batch_size", "learning_rate")
+    given: dict[str, Any] = {name: options.pop(name) for name in of_training if name in options}
     bags = bags_of(n, (3, side, side))
     return make_plan(bags, validation=SHARE, options={"preset": "strong", **given}, **options)
 
@@ -86,3 +85,15 @@ def test_many_images_are_trained_on_in_fewer_epochs():
         bags_of(33_000, (3, 8, 8)), validation=SHARE, options={"preset": "strong", "epochs": 150}
     )
     assert str(given.epochs) == "150 (given)"
+
+
+def test_losses_of_whole_bags_are_trained_at_a_rate_at_which_they_learn():
+    plan = strong(1000, unit="bags")
+    assert plan.learning_rate is not None
+    assert str(plan).count("losses of whole bags learn nothing at the 0.002 of 'strong'") == 1
+    assert plan.config({"preset": "strong"}).learning_rate == plan.learning_rate.value == 3e-4
+    given = strong(1000, unit="bags", learning_rate=1e-3)
+    assert given.config({"preset": "strong", "learning_rate": 1e-3}).learning_rate == 1e-3
+    of_labels = strong(1000, unit="rows")
+    assert of_labels.learning_rate is None
+    assert of_labels.config({"preset": "strong"}).learning_rate == 2e-3

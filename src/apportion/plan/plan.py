@@ -27,6 +27,7 @@ from apportion.plan.threads import threads_of_steps
 __all__ = ["NET_OF_KIND", "WEIGHT_DECAY", "Plan", "make_plan"]
 
 WEIGHT_DECAY = 0.1  # of AdamW
+RATE_OF_BAGS = 3e-4  # of losses of whole bags, after pre-training: the paper's
 MOST_SEEN = 3e7  # instances that the net is shown in all epochs together
 
 NET_OF_KIND = {
@@ -63,6 +64,7 @@ class Plan(Choices):
     weight_decay: Choice
     validation: Choice  # the share of the bags that is held out to select the epoch by
     threads: Choice  # of a step; training decides it again when it begins, unless it is given
+    learning_rate: Choice | None = None  # if it is neither the default nor that of the preset
     stem: Choice | None = None  # these two are options of resnet18, which the preset decides
     mirror: Choice | None = None
     pretraining: Choice | None = None  # of images: `Pretraining`, or None for none or what is read
@@ -75,9 +77,9 @@ class Plan(Choices):
 
     def config(self, options: Mapping[str, Any]) -> TrainConfig:
         """Return the configuration of the plan, with further options over it."""
-        planned = {
-            name: getattr(self, name).value for name in ("epochs", "batch_size", "weight_decay")
-        }
+        names = ("epochs", "batch_size", "weight_decay", "learning_rate")
+        choices = {name: getattr(self, name) for name in names}
+        planned = {name: choice.value for name, choice in choices.items() if choice is not None}
         given = {name: value for name, value in options.items() if value is not None}
         preset = given.pop("preset", None)
         base = {} if preset is None else preset_options(preset)
@@ -154,6 +156,9 @@ def make_plan(
         validation=validation,
         threads=Choice(given.get("threads"), "given"),
     )
+    if preset == STRONG and unit == "bags" and "learning_rate" not in given:
+        why = f"losses of whole bags learn nothing at the {known['learning_rate']:g} of {preset!r}"
+        plan = replace(plan, learning_rate=Choice(RATE_OF_BAGS, why))
     config = plan.config(options or {})
     if preset == STRONG and plan.net.value == NET_OF_KIND[IMAGES] and not is_own_net:
         plan = replace(plan, **options_of_resnet(train, config, net_options or {}))
