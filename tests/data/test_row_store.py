@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -101,7 +102,7 @@ def test_large_tables_go_to_a_temporary_folder_that_is_removed(
 
 
 LARGE = """
-import resource, sys, time
+import sys, threading, time
 import numpy as np, pandas as pd, pyarrow as pa, pyarrow.parquet as pq
 
 folder, n, n_bags = sys.argv[1], 5_000_000, 10_000
@@ -118,18 +119,25 @@ if sys.argv[2] == "write":
     table.rename_axis("bag").to_csv(f"{folder}/proportions.csv")
 else:
     from apportion.data.tables import read_table
+    most, ended = [0], threading.Event()
+    def watch():  # without pages of files, which the system frees where memory is short
+        while not ended.wait(0.01):
+            (anonymous,) = [s for s in open("/proc/self/status") if s.startswith("RssAnon")]
+            most.append(int(anonymous.split()[1]))
+    threading.Thread(target=watch, daemon=True).start()
     start = time.perf_counter()
     table = read_table(
         f"{folder}/rows.parquet", bag="bag", proportions=f"{folder}/proportions.csv"
     )
     assert table.x.shape == (n, 20) and table.n_bags == n_bags
     assert "torch" not in sys.modules
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    print(time.perf_counter() - start, peak)
+    ended.set()
+    print(time.perf_counter() - start, max(most) / 2**20)
 """
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="looks at memory in /proc")
 def test_five_million_rows_take_little_memory_and_time(tmp_path):
     def run(what):
         command = [sys.executable, "-c", LARGE, str(tmp_path), what]
@@ -138,4 +146,4 @@ def test_five_million_rows_take_little_memory_and_time(tmp_path):
     run("write")
     seconds, gib = map(float, run("read").split())
     assert seconds < 60
-    assert gib < 1.5
+    assert gib < 1

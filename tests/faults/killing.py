@@ -133,11 +133,20 @@ def serve():
             except BaseException:  # noqa: BLE001 - it is the output
                 traceback.print_exc()
             finally:
-                sys.stdout.flush()
-                sys.stderr.flush()
-                os._exit(code)
+                leave(code)
         sys.stdin.readline()  # only then is it waited for: until then its number is its own
         say(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+
+def leave(code):
+    """End this process as a script would, even if Ctrl-C comes in its last moment."""
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except KeyboardInterrupt:
+        code = 130
+    finally:
+        os._exit(code)
 
 
 def soak():

@@ -45,7 +45,7 @@ HARMLESS = {
     ("classifier.*", r"header columns\.means\.\d negative"): PLAUSIBLE,
     ("classifier.*", r"header estimator (missing|null)"): "the file of a model alone is one, too",
     ("classifier.*", r"header estimator\.parameters\.\w+ (missing|null)"): "the default is taken",
-    ("classifier.*", r"header estimator\.parameters\.(normalize|verbose) true"): PLAUSIBLE,
+    ("classifier.*", r"header estimator\.parameters\.(normalize|pretrain|verbose) true"): PLAUSIBLE,
     ("classifier.*", r"header estimator\.(n_features_in|best_epoch) null"): "it need not be known",
     ("classifier.*", r"header estimator\.records\.0\.seconds(\.\w+)? (missing|null)"): SHOWN,
     ("classifier.*", r"header estimator\.records\.0\.\w+ (missing|null|nan|negative)"): SHOWN,
