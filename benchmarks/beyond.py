@@ -257,7 +257,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--curves", type=Path, default=CURVES)
     parser.add_argument("--pretraining", type=int, help="epochs")
-    parser.add_argument("--pretrained", type=Path, help="weights of the recorded pre-training")
+    parser.add_argument("--pretrained", type=Path, help="weights of the last recorded pre-training")
     parser.add_argument("--epochs", type=int)
     parser.add_argument("--together", type=int, default=1, help="cells at a time on a GPU")
     parser.add_argument("--few", type=int, help="only so many instances: a trial of this script")
@@ -288,8 +288,8 @@ def main() -> None:
     if options.pretrained is None:
         took = pretrained(problem, folder, pretraining, checkpoint_every=every, **how, **small)
     else:
-        before = (line for line in recorded() if line["dataset"] == dataset)
-        folder, took = options.pretrained, next(before)["pretraining_seconds"]
+        *_, last = (line for line in recorded() if line["dataset"] == dataset)
+        folder, took = options.pretrained, last["pretraining_seconds"]
 
     known = {tuple(line[name] for name in KEY) for line in read_results(options.out, KEY)}
     jobs: list[Job] = []
