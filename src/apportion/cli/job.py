@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 
 from apportion.cli.source import Source
 from apportion.config import TrainConfig
-from apportion.errors import ConfigError, RunError, listing, must_be, suggestion
+from apportion.errors import ConfigError, RunError, must_be, suggestion
 from apportion.files import read_toml
 from apportion.runs.run import FORMAT_VERSION, Run, check_classifies
 
@@ -172,15 +172,12 @@ class TrainJob:
     def _method(self) -> Choice:
         """Return the method that is given, or else the default."""
         from apportion.plan.choices import Choice
-        from apportion.plan.methods import STRONG, default_method, pseudo_labels_for
+        from apportion.plan.methods import default_method
 
         if "name" in self.method:
             return Choice(self.method["name"], "given")
-        kind, preset = self.source.kind, self.train.get("preset")
-        if self.method and preset != STRONG:  # which has a method of its own
-            named = pseudo_labels_for(kind, preset)
-            return Choice(named, f"whose {listing([*self.method])} is given")
-        return default_method(kind, [*self.train, *self.model], preset)
+        given, preset = [*self.train, *self.model, *self.method], self.train.get("preset")
+        return default_method(self.source.kind, given, preset, settings=[*self.method])
 
     def _for_net(self, chosen: Choice, columns: Columns | None, *, begun: bool) -> Prepared:
         from apportion.methods.registry import method_from

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Source"]
 
-
 PATHS = ("rows", "proportions", "images")
 NEEDS = {"size": "images", "follow_links": "images", "order": "signal", "channels": "signal"}
 PROPORTIONS_FORMAT = tuple(f"proportions_{name}" for name in FORMAT)

@@ -35,9 +35,9 @@ def ranks_in_time(source: str, order: str, cells: pd.Series[Any]) -> Ints:
         codes: Ints = np.asarray(cells.cat.codes, np.int64)
         return codes
     has_texts = any(isinstance(cell, str) for cell in cells.unique().tolist())
-    days = _days(source, order, cells) if has_texts else None
+    times = _times(source, order, cells) if has_texts else None
     try:
-        return np.unique(cells.to_numpy() if days is None else days, return_inverse=True)[1]
+        return np.unique(cells.to_numpy() if times is None else times, return_inverse=True)[1]
     except TypeError as error:
         raise DataError(
             f"{source}: column {order!r} cannot be sorted: {error}.",
@@ -45,8 +45,8 @@ def ranks_in_time(source: str, order: str, cells: pd.Series[Any]) -> Ints:
         ) from error
 
 
-def _days(source: str, order: str, cells: pd.Series[Any]) -> Any:
-    """Return the days or numbers that texts are; None if as texts they sort as they should."""
+def _times(source: str, order: str, cells: pd.Series[Any]) -> Any:
+    """Return the numbers or days that texts are; None if as texts they sort as they should."""
     texts = [str(text) for text in cells.unique()]
     with suppress(ValueError):
         numbers = cells.astype("str").astype(float)

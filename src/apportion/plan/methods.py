@@ -22,7 +22,6 @@ __all__ = [
     "check_preset",
     "default_method",
     "preset_options",
-    "pseudo_labels_for",
 ]
 
 METHOD, AUTO = "fpl", "auto"
@@ -32,7 +31,13 @@ STRONG, PRETRAIN, PAPER = "strong", "pretrain", "paper"  # presets; the first is
 OF_EVERY_METHOD = ("seed", "device", "threads")  # options of `TrainConfig`
 
 
-def default_method(kind: str, given: Collection[str], preset: str | None = None) -> Choice:
+def default_method(
+    kind: str,
+    given: Collection[str],
+    preset: str | None = None,
+    *,
+    settings: Collection[str] = ("eta",),
+) -> Choice:
     """Decide the method if none is given.
 
     Parameters
@@ -43,6 +48,8 @@ def default_method(kind: str, given: Collection[str], preset: str | None = None)
         The names of the options that are given.
     preset : str, optional
         The preset, if it is one of them.
+    settings : collection of str, optional
+        The names of options that are settings of pseudo labels, and so ask for them.
 
     Examples
     --------
@@ -55,9 +62,10 @@ def default_method(kind: str, given: Collection[str], preset: str | None = None)
     if preset == STRONG:
         return Choice(STRONG, f"the preset {preset!r}")
     fpl = "Follow the Perturbed Leader"
-    if (named := pseudo_labels_for(kind, preset)) == FROM_FEATURES:
+    named = FROM_FEATURES if kind == SIGNALS and preset != PAPER else METHOD
+    if named == FROM_FEATURES:
         fpl += ", from labels that features of the signals give"
-    for name in ("preset", "eta"):
+    for name in ("preset", *settings):
         if name in given:
             return Choice(named, f"{fpl}, since {name} is given")
     if kind not in (TABLE, SPARSE, ITEMS):
@@ -71,17 +79,6 @@ def default_method(kind: str, given: Collection[str], preset: str | None = None)
     asks += "" if not asks else "s for" if len(for_one) == 1 else " for"
     rows = {TABLE: "a table", SPARSE: "sparse rows"}.get(kind, "rows of a Dataset")
     return Choice(ONE_NET, f"the default of a single net on {rows}{asks}")
-
-
-def pseudo_labels_for(kind: str, preset: str | None = None) -> str:
-    """Return the name of the method of pseudo labels for such instances.
-
-    Examples
-    --------
-    >>> pseudo_labels_for("images"), pseudo_labels_for("signals")
-    ('fpl', 'fpl-mean-map')
-    """
-    return FROM_FEATURES if kind == SIGNALS and preset != PAPER else METHOD
 
 
 def preset_options(name: str) -> dict[str, Any]:
